@@ -439,7 +439,7 @@ def test_derived_row_that_comes_as_a_record_is_read_by_ledgers_only(source):
     app = App("shop", routers=[router])
     engine = new_engine(app)
 
-    process(app, engine, source.put("ORDER#1", "TOTAL", total=5), source.put("ORDER#1", "METADATA"))
+    process(app, engine, source.put("ORDER#1", "TOTAL", total=5, _sf_n=1), source.put("ORDER#1", "METADATA"))
 
     assert [key[1] for key in stored(app, engine)] == ["AUDIT#ORDER#1|METADATA"]
 

@@ -2,10 +2,10 @@
 
 import pytest
 
-from streamfold import Add, App, Count, Delete, Key, Max, Put, Router, Row, Table, Top
+from streamfold import Add, App, Count, Delete, Key, Max, Put, Router, Row, Sum, Table, Top
 from streamfold.batch.process import process_changes
 from streamfold.engines import MemoryEngine
-from streamfold.records.values import encode
+from streamfold.records.values import decode, encode
 from streamfold.runtime import Runtime
 from streamfold.settings import Settings
 from tests.helpers.records import change, item
@@ -145,6 +145,57 @@ def test_an_addition_to_an_item_of_another_handler_s_kind_says_so():
     shop.engine.rows[HERE] = {"PK": {"S": HERE[1]}, "SK": {"S": HERE[2]}, "_sf_v": {"S": "v"}, "a": encode(1)}
     (failure,) = shop.deliver(("1", {"n": 1}))
     assert "which was put or deleted before" in str(failure.error)
+
+
+# Who reads such an item
+
+
+def readers():
+    """A view into profiles of carriers, one that reads these, and a history of carriers' items."""
+    router = Router()
+    router.view(LEG, into=CARRIER, name="legs")(lambda leg_: Row(carrier="x", legs=Count()))
+    router.view(CARRIER, into=Key("ALL", "LEGS"), name="all")(lambda row: Row(legs=Sum(row["legs"]), carriers=Count()))
+    router.view(Key("CARRIER#{carrier}", "{sort}"), into=Key("ALL", "ITEMS"), name="any")(lambda row: Row(n=Count()))
+    router.audit(Key("CARRIER#{carrier}", "{sort}"))
+    return App("shop", routers=[router])
+
+
+def read_by(app, *images):
+    """Delivers images of the carrier's item, one after another; returns the engine."""
+    engine, before = MemoryEngine(app.tables.values(), app.chains), None
+    for number, image in enumerate(images):
+        new = image and {"PK": HERE[1], "SK": HERE[2], **image}
+        run = Runtime(app, engine, Settings(), pause=lambda _: None)
+        assert process_changes(run, [change(before, new, number)]).failures == []
+        before = new
+    return engine
+
+
+def rows_of(engine, partition):
+    return [decode({"M": row}) for key, row in sorted(engine.rows.items()) if key[1].startswith(partition)]
+
+
+def test_a_view_of_rows_does_not_see_an_item_of_the_application_among_them():
+    engine = read_by(readers(), {"legs": 40})
+    assert [row["SK"] for row in rows_of(engine, "ALL")] == ["ITEMS"]
+
+
+def test_a_view_of_rows_sees_that_a_writer_replaced_one():
+    engine = read_by(readers(), {"legs": 3, "_sf_n": 3}, {"legs": 40})
+    assert [(row["SK"], row.get("n")) for row in rows_of(engine, "ALL")] == [("ITEMS", 1)]
+
+
+def test_an_item_of_the_application_has_a_history_and_a_row_has_none():
+    app = readers()
+    assert len(rows_of(read_by(app, {"legs": 40}, {"legs": 41}, None), "AUDIT")) == 3
+    assert rows_of(read_by(app, {"legs": 3, "_sf_n": 3}, None), "AUDIT") == []
+
+
+def test_rows_of_a_history_are_no_items_of_the_application():
+    app = readers()
+    (key,) = [key for route in app.routes if route.kind.name == "audit" for key in route.into]
+    item_key = ("main", *key.compose({"item": "x", "version": "1"}))
+    assert not app.is_writers(item_key, {"a": {"N": "1"}})
 
 
 @pytest.mark.parametrize("seed", range(20))

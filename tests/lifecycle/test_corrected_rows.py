@@ -9,6 +9,7 @@ from streamfold.batch.process import process_changes
 from streamfold.engines import MemoryEngine
 from streamfold.keys.table import CONTRIBUTORS, MARK, OWNER
 from streamfold.lifecycle.row_repair import RowCorrection
+from streamfold.lifecycle.rows import RowsVerifier
 from streamfold.replay.replay import newest_sources
 from streamfold.runtime import Runtime
 from streamfold.settings import Settings
@@ -231,6 +232,15 @@ def test_an_item_of_the_application_is_left_as_it_is(row):
     assert (found.corrected, [each.row for each in found.remaining]) == ([], [row])
     assert "belongs to the application itself" in found.remaining[0].why
     assert beside.engine.rows[row] == own
+
+
+def test_a_comparison_names_items_of_the_application_and_changes_none():
+    beside, taken, free = Beside(), ("main", "OWN#1", "OWN"), ("main", "OWN#none", "OWN")
+    for row in (taken, free):
+        beside.engine.rows[row] = {"PK": {"S": row[1]}, "SK": {"S": row[2]}, "amount": {"N": "9"}}
+    found = RowsVerifier(beside.run, APP.routes, live=False).verify()
+    assert [(each.row, each.what, each.shown) for each in found.different] == [(taken, "taken", {"amount": 9})]
+    assert found.writers == 1
 
 
 @pytest.mark.parametrize(("expected", "absent"), [({"n": 3}, ()), ({}, ("n",)), ({"n": 2, OWNER: "x"}, ())])

@@ -60,6 +60,8 @@ def test_rows_of_a_restored_table_are_made_anew_from_its_items():
     assert process_event(Runtime(app, engine, Settings()), records).failures == []
     for record in records[:2]:  # what the backup has of the items is older than its rows
         client.put_item(TableName="restored", Item=record["dynamodb"]["NewImage"])
+    own = {"PK": {"S": "OWN#9"}, "SK": {"S": "Y"}, "amount": {"N": "40"}}  # at the key of a row, by a writer
+    client.put_item(TableName="restored", Item=own)
 
     recipe["remove_derived_rows"](app, boto3.resource("dynamodb").Table("restored"))
     anew = DynamoEngine(WithStatements(client), {"main": (app.tables["main"], "restored")}, "state-2")
@@ -68,5 +70,6 @@ def test_rows_of_a_restored_table_are_made_anew_from_its_items():
 
     rows = {row["PK"]["S"]: row for row in anew.items(app.tables["main"])}
     assert (rows["TOTAL"]["items"], rows["TOTAL"]["amount"]) == ({"N": "2"}, {"N": "1"})
-    assert {key for key in rows if key.startswith("OWN")} == {"OWN#0", "OWN#1"}
+    assert {key for key in rows if key.startswith("OWN")} == {"OWN#0", "OWN#1", "OWN#9"}
+    assert rows["OWN#9"] == own
     assert len([key for key in rows if key.startswith("AUDIT")]) == 3

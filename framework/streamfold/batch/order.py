@@ -12,7 +12,7 @@ from streamfold.keys.table import CONTRIBUTORS, LIFE, OWNER, VERSION
 from streamfold.ledger.state_keys import ledger_key
 from streamfold.records.change import Change, ItemKey
 from streamfold.records.values import decode_number
-from streamfold.routes.application import DispatchEntry, FoundEntries
+from streamfold.routes.application import Application, DispatchEntry, FoundEntries
 from streamfold.routes.route import ROWS_LOST, SOURCE, Fields, Route
 from streamfold.runtime import Runtime
 
@@ -28,7 +28,7 @@ T = TypeVar("T", bound=tuple[Any, ...])
 class ItemWork:
     """The changes of one item in a batch, and the routes that subscribe to it."""
 
-    __slots__ = ("changes", "item", "ledger", "of_key", "off", "others", "subscribed")
+    __slots__ = ("changes", "is_row", "item", "ledger", "of_key", "off", "others", "subscribed", "writers")
 
     def __init__(self, item: ItemKey) -> None:
         self.item = item
@@ -38,9 +38,22 @@ class ItemWork:
         self.subscribed: tuple[tuple[Route, str, Fields], ...] = ()  # routes whose handlers are not called
         self.off: tuple[Route, ...] = ()  # routes whose handlers are switched off
         self.changes: list[Change] = []  # oldest first, each once
+        self.is_row = False  # its key is one of a target
+        self.writers: list[Change] = []  # of these, changes of an item that the application's own code put there
 
     def works(self, routed: Iterable[tuple[Route, str, Fields]]) -> list[Work]:
-        return [Work(route, self.item, role, fields, self.changes) for route, role, fields in routed]
+        return [Work(route, self.item, role, fields, self.changes_for(route)) for route, role, fields in routed]
+
+    def changes_for(self, route: Route) -> list[Change]:
+        """The changes that a route gets: those of rows only if its kind can read rows."""
+        return self.writers if self.is_row and not route.kind.reads_derived else self.changes
+
+    def sort_out(self, application: Application) -> None:
+        """Leaves out routes that read no rows, if all changes are of a row: rows come back through the stream."""
+        self.writers = [change for change in self.changes if _is_writers(application, change)]
+        if not self.writers:
+            self.others = tuple([each for each in self.others if each[0].kind.reads_derived])
+            self.off = tuple([route for route in self.off if route.kind.reads_derived])
 
 
 class Sorted:
@@ -88,9 +101,7 @@ class Routing:
             work.ledger = {key: _once(routed) for key, routed in work.ledger.items()}
             work.others, work.subscribed = tuple(_once(work.others)), tuple(_once(work.subscribed))
         if (work.others or work.off) and self.application.derived(item):
-            # Derived rows come back through the stream. Only kinds that can read them get them.
-            work.others = tuple([each for each in work.others if each[0].kind.reads_derived])
-            work.off = tuple([route for route in work.off if route.kind.reads_derived])
+            work.is_row = True
         if not unmistakable:
             self._look_for_near_misses(item, found)
         return work
@@ -226,6 +237,8 @@ def by_item(runtime: Runtime, changes: Iterable[Change], report: Report) -> dict
     for work in found.values():
         if len(work.changes) > 1:
             _order(work)
+        if work.is_row:
+            work.sort_out(runtime.application)
         if work.of_key is None:
             _count(work, report, routing, noted)
         else:
@@ -250,10 +263,17 @@ def _count(work: ItemWork, report: Report, routing: Routing, noted: Container[It
     for routed in work.ledger.values():
         for route, _ in routed:
             routing.deliver(report, route.name, work.changes)
-    for name in {route.name for route, _, _ in work.others} if work.others else ():
-        routing.deliver(report, name, work.changes)
+    for name, changes in {route.name: work.changes_for(route) for route, _, _ in work.others}.items():
+        routing.deliver(report, name, changes)
     if not (work.ledger or work.others or work.subscribed or work.off or work.item in noted):
         report.unrouted[routing.shape(work.item, work.changes[0].table.delimiter)] += len(work.changes)
+
+
+def _is_writers(application: Application, change: Change) -> bool:
+    """Whether a change is of an item that the application's own code put at the key of a row, as far as it shows."""
+    if change.event == "REMOVE":
+        return change.has_old and application.is_writers(change.item, change.old.raw)
+    return change.has_new and application.is_writers(change.item, change.new.raw)
 
 
 def _near_miss_warning(item: ItemKey, miss: "NearMiss") -> str:

@@ -111,7 +111,7 @@ class Batch:
 
     def _put_aside(self, route: Route, work: ItemWork) -> None:
         """The records of a handler that is switched off: parked if possible, else skipped and counted."""
-        changes = [change for change in work.changes if _may_take(route, change)]
+        changes = [change for change in work.changes_for(route) if _may_take(route, change)]
         if self.failing.triage is not None and self.runtime.parking is not None:
             for change in changes:
                 self.failing.fails(change, route, SwitchedOff("The handler was switched off, STREAMFOLD_HANDLERS_OFF."))

@@ -15,7 +15,7 @@ from streamfold.commit.ledger_units import ImageSource, LedgerUnits, ReadItem, r
 from streamfold.commit.outcome import Failed
 from streamfold.commit.pending import NamedByHandler, NamedRows, PendingWork
 from streamfold.commit.plan import Unit, ledger_unit
-from streamfold.derivations.derivation import contributing
+from streamfold.derivations.derivation import contributed
 from streamfold.engines import StateItems
 from streamfold.errors import EngineError, EngineUnavailable, HandlerError
 from streamfold.ledger.contribution import Contribution, LedgerItem, pending_rows, stored_rows, stored_text
@@ -159,7 +159,7 @@ class Steps(ImageSource):
         return Step(route, change.version_text, before, after, route.name not in self.emptying)
 
     def _contribution(self, route: Route, image: Image, fields: Fields) -> Contribution:
-        return contributing(route).contribution(route, image, fields, self.schema)
+        return contributed(route, image, fields, self.schema)
 
     def _try(self, route: Route, image: Image, fields: Fields) -> Contribution | None:
         """The contribution of an image, or None if the handler raises on it."""

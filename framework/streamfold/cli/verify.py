@@ -158,8 +158,9 @@ def verify(opened: Session) -> Report:
     With --rows, all items are read and folded in a temporary file. Each row is compared with the result, so rows that
     somebody changed, removed or put are found. What readers do not see is compared too: the count of contributors, the
     owner, cut-offs, and the entries below a row. A row that differs in these alone is *unfounded*: a later change would
-    make it wrong. Rows of feeds are compared with their posts and edges, attributes on
-    items with the stored ones, and the newest row of each history with its item. On DynamoDB, differing rows are read
+    make it wrong. A row is *taken* if the application's own code put an item in its place, which no command changes.
+    Rows of feeds are compared with their posts and edges, attributes on items with the stored ones, and the newest row
+    of each history with its item. On DynamoDB, differing rows are read
     again before they count. To correct rows, run --full --repair first: with --rows, --repair reads the whole state
     and corrects rows by it. Rows to which additions are pending in deltas are neither compared nor corrected: they are
     counted.
@@ -417,6 +418,9 @@ def _rows_lines(found: VerifiedRows, passed_over: Collection[RowKey] = ()) -> It
     )
     if found.pending:
         yield _pending_line(found)
+    if found.writers:
+        items = counted(found.writers, "item")
+        yield f"{items} of the application at keys of rows to which nothing contributes: no command changes them."
 
 
 def _corrected_lines(corrected: RowsCorrected) -> Iterator[Printed]:
@@ -458,6 +462,7 @@ def _rows_object(app: Application, handlers: Sequence[str], found: VerifiedRows)
     ]
     failed = [failed_object(app, each) for each in found.failed]
     counts = {"rows": found.rows, "moving": found.moving, **_pending_object(found)}
+    counts |= {"items_of_writers": found.writers} if found.writers else {}
     return {"application": app.name, "handlers": [*handlers], **counts, "different": different, "failed": failed}
 
 

@@ -7,6 +7,7 @@ from functools import cached_property, lru_cache
 from typing import TYPE_CHECKING, Any, ClassVar, NamedTuple, Protocol
 
 from streamfold.errors import ItemFault, SettingsError, manual
+from streamfold.keys.table import is_writers
 from streamfold.records.values import EXACT
 from streamfold.routes.route import ROUTES_KEPT_MAX, ROWS_LOST, Kind
 
@@ -367,6 +368,16 @@ def contributing(route: Route) -> Contributing:
     return route.kind
 
 
+def contributed(route: Route, image: Image, fields: Fields, schema: Schema) -> Contribution:
+    """The contribution of an item that is there. Raises the errors of the handler.
+
+    A handler of rows gets no item that the application's writers put among them.
+    """
+    if route.reads_rows and is_writers(image.raw):
+        return {}
+    return contributing(route).contribution(route, image, fields, schema)
+
+
 class Derived(NamedTuple):
     """The rows that a handler makes of an item, or its error."""
 
@@ -387,7 +398,7 @@ def derived(route: Route, image: Image, fields: Fields, schema: Schema) -> Deriv
     record, and skips old images that read alike.
     """
     with ItemFault() as fault, localcontext(EXACT):
-        return Derived(contributing(route).contribution(route, image, fields, schema) if image else {})
+        return Derived(contributed(route, image, fields, schema) if image else {})
     from streamfold.commit.outcome import explained
 
     assert fault.error is not None

@@ -7,10 +7,12 @@ was read, on the condition that the lost item is still absent, and then written 
 
 from collections.abc import Iterable, Sequence
 
+from streamfold.commit.transactions import writers_own
 from streamfold.derivations.attributes.write_back import DerivedItem, stored_on, write_back
 from streamfold.derivations.derivation import derivation
 from streamfold.derivations.feed.kind import options_of
 from streamfold.errors import EngineError, HandlerError
+from streamfold.keys.table import is_writers
 from streamfold.ledger.contribution import BEFORE_ALL
 from streamfold.lifecycle.other_rows import OtherRows
 from streamfold.lifecycle.page import Pages
@@ -88,6 +90,8 @@ class OtherCorrection:
         stored = self.engine.read_source(row)
         if stored is None:
             return
+        if is_writers(stored):
+            raise EngineError(writers_own(row))
         absent = [item for item in sides if not image_of(self.engine.read_source(item))]
         if options_of(route).keeps:
             absent = absent[:1] if absent[:1] == [sides[0]] else []

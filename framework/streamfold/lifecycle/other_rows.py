@@ -31,7 +31,7 @@ from streamfold.engines import Entries, StoredItem
 from streamfold.engines.embedded import EmbeddedEngine
 from streamfold.errors import ItemFault, SettingsError
 from streamfold.keys.key import Key
-from streamfold.keys.table import CONTRIBUTORS, DERIVED, STATE
+from streamfold.keys.table import CONTRIBUTORS, DERIVED, STATE, is_writers
 from streamfold.ledger.contribution import BEFORE_ALL
 from streamfold.lifecycle.exports import Export
 from streamfold.lifecycle.page import ItemFailed, Pages
@@ -195,7 +195,7 @@ class FeedRows:
 
     def _shown(self, row: ShownRow | None) -> ShownRow | None:
         # Readers see no attributes of the framework, and no row without contributors.
-        return None if row is None or row.get(CONTRIBUTORS) == 0 else self._visible(row)
+        return None if row is None or is_writers(row) or row.get(CONTRIBUTORS) == 0 else self._visible(row)
 
     def _has_expired(self, row: ShownRow) -> bool:
         # Readers skip a row that is past its own expiry, before DynamoDB removes it.

@@ -16,7 +16,7 @@ from streamfold.engines import Engine, StoredItem
 from streamfold.engines.embedded import EmbeddedEngine
 from streamfold.engines.memory import MemoryEngine
 from streamfold.keys.key import Key
-from streamfold.keys.table import CONTRIBUTORS, LIFE, OWNER, Table
+from streamfold.keys.table import CONTRIBUTORS, LIFE, OWNER, Table, is_writers
 from streamfold.ledger.contribution import BEFORE_ALL, RowContribution
 from streamfold.ledger.deltas import BUCKETS
 from streamfold.ledger.schema import Schema
@@ -43,6 +43,8 @@ WATCHED_ROWS = 100
 """Rows that are read after each page of a fold about some rows only: one BatchGetItem."""
 ACTIONS = 2_000
 """Writes in one transaction of a fold, or of loaded items: local stores have no limit."""
+TAKEN = "taken"
+"""The result for a row in whose place is an item of the application, which no command changes."""
 UNFOUNDED = "unfounded"
 """The result for a row that readers see as it should be, and that a later change would make wrong."""
 ShownRow = Mapping[str, Any]
@@ -59,9 +61,12 @@ class RowDifference(NamedTuple):
     shown: ShownRow | None  # the row in the table; None: there is no such row
     expected: ShownRow | None  # the sum of the sources; None: there should be no row
     unseen: Unseen = NOTHING_UNSEEN  # what readers do not see and differs
+    taken: bool = False  # an item of the application is there, and ``shown`` is what it has
 
     @property
     def what(self) -> str:
+        if self.taken:
+            return TAKEN
         if alike(self.shown, self.expected):
             return UNFOUNDED
         return "missing" if self.shown is None else "extra" if self.expected is None else "different"
@@ -75,6 +80,7 @@ class VerifiedRows:
     different: list[RowDifference] = field(default_factory=list)
     moving: int = 0
     pending: int = 0  # rows that were not compared, because additions to them wait in deltas
+    writers: int = 0  # items of the application at keys of rows to which nothing contributes
     failed: list[ItemFailed] = field(default_factory=list)
 
     def add(self, other: "VerifiedRows") -> None:
@@ -83,6 +89,7 @@ class VerifiedRows:
         self.different = sorted([*self.different, *other.different], key=lambda each: str(each.row))
         self.moving += other.moving
         self.pending += other.pending
+        self.writers += other.writers
         self.failed += other.failed
 
 
@@ -212,6 +219,11 @@ class RowsVerifier:
                 differing = unseen.of([each for row in rows if (each := self._pair(row, stored, expected)) is not None])
                 for row in rows:
                     shown, right = self._visible(row, stored[row]), self._visible(row, expected[row])
+                    if is_writers(stored[row]):
+                        self.found.writers += only is None and right is None
+                        if right is not None:
+                            found[row] = RowDifference(row, shown, right, taken=True)
+                        continue
                     wrong = not alike(shown, right) or row in differing or self._is_lost(row, stored[row])
                     if wrong or row in self.changed or row in self.lacking:
                         found[row] = RowDifference(row, shown, right, differing.get(row, NOTHING_UNSEEN))
@@ -459,6 +471,10 @@ def compared(
         stored, made = None if found.shown is None else decode({"M": found.shown}), _expected(row, found, folded)
         differing = unseen.of([Compared(row, stored, made)]) if stored and made else {}
         shown, expected = visible(app, row, stored), visible(app, row, made)
+        if is_writers(stored):
+            if expected is not None:
+                yield RowDifference(row, shown, expected, taken=True)
+            continue
         if not alike(shown, expected) or differing:
             yield RowDifference(row, shown, expected, differing.get(row, NOTHING_UNSEEN))
     yield number

@@ -16,7 +16,7 @@ from streamfold.derivations.view.shards import SHARD
 from streamfold.engines.deadline import TRIES_MAX, Deadline
 from streamfold.errors import HandlerError, plain, shown
 from streamfold.keys.key import Key
-from streamfold.keys.table import CONTRIBUTORS, EDGE, PLACES, PLAIN_NAMES, VERSION
+from streamfold.keys.table import CONTRIBUTORS, EDGE, PLACES, PLAIN_NAMES, VERSION, is_writers
 from streamfold.ledger.contribution import PLAIN_ENTRY, in_order, order_of
 from streamfold.records.images import hidden
 from streamfold.records.values import DIGITS_MAX, WIDE, decode, encode, number_text
@@ -173,13 +173,14 @@ def _total(name: str, values: Sequence[Any]) -> Decimal:
     return Decimal(number_text(total))
 
 
-def rows(items: Iterable[Mapping[str, Any]]) -> Iterator[dict[str, Any]]:
+def rows(items: Iterable[Mapping[str, Any]], *, marked: bool = False) -> Iterator[dict[str, Any]]:
     """The items that are present, without the framework's own attributes.
 
-    ``items`` are plain items as boto3's resource gives them.
+    ``items`` are plain items as boto3's resource gives them. ``marked``: only rows with the mark that tells them from
+    items of the application's own code under the same keys; the rows of a history have none.
     """
     for item in items:
-        if item.get(CONTRIBUTORS) != 0:
+        if item.get(CONTRIBUTORS) != 0 and not (marked and is_writers(item)):
             yield {name: value for name, value in item.items() if not hidden(name)}
 
 
@@ -252,7 +253,7 @@ def top(table: ReadTable, key: Key, shards: int, name: str, /, **fields: Any) ->
     ``table`` and ``shards`` are those of ``sharded``; a row without shards has 0. The lists of all shards are one list,
     as long as that of each, in the same order and with the same ties.
     """
-    found = _shards(table, key, shards, fields) if shards else _present(table, key, [key.key(**fields)])
+    found = _counted(_present(table, key, [key.key(**fields)])) if not shards else _shards(table, key, shards, fields)
     having = [row for row in found if name in row]
     if not having:
         return []
@@ -263,8 +264,11 @@ def top(table: ReadTable, key: Key, shards: int, name: str, /, **fields: Any) ->
 
 
 def _shards(table: ReadTable, key: Key, shards: int, fields: Mapping[str, Any]) -> list[PlainRow]:
-    found = _present(table, key, [key.key(**fields, **{SHARD: shard}) for shard in range(shards)])
-    # A row without contributors under such a key is another writer's item, which handlers refuse: it is no shard.
+    return _counted(_present(table, key, [key.key(**fields, **{SHARD: shard}) for shard in range(shards)]))
+
+
+def _counted(found: Iterable[PlainRow]) -> list[PlainRow]:
+    # A row without contributors under such a key is another writer's item, which handlers refuse.
     return [row for row in found if CONTRIBUTORS in row and VERSION not in row]
 
 

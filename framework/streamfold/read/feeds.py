@@ -28,7 +28,7 @@ from streamfold.derivations.feed.posts import POSTS, check_room, row_values
 from streamfold.derivations.feed.spreading import EDGE, KEEP, UNTIL, pull_partition
 from streamfold.engines import Engine
 from streamfold.errors import HandlerError, StreamfoldError, public, reason, shown
-from streamfold.keys.table import CONTRIBUTORS, Table
+from streamfold.keys.table import CONTRIBUTORS, PARTNER_VERSION, Table
 from streamfold.read.derived_rows import PlainRow, ReadTable, coded, plain_item
 from streamfold.records.encoded import ITEM_BYTES_MAX, item_bytes
 from streamfold.records.images import Image, hidden
@@ -302,7 +302,7 @@ class _Pushed:
 
     def _is_shown(self, row: PlainRow) -> bool:
         fields = self.merging.route.into[0].match(row)
-        if fields is None or row.get(CONTRIBUTORS) == 0 or self.merging.is_pulled(row):
+        if fields is None or row.get(CONTRIBUTORS) == 0 or PARTNER_VERSION not in row or self.merging.is_pulled(row):
             return False
         return self.merging.is_young(fields, self._noted(row, fields))
 

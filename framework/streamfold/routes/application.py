@@ -8,8 +8,9 @@ from typing import Any, NamedTuple
 from streamfold.errors import DeclarationError, HandlerError, SettingsError, shown
 from streamfold.keys.key import Key, NearMiss
 from streamfold.keys.key_part import KeyComponent, KeyValue
-from streamfold.keys.table import MAIN, KeyType, Table, check_variables, is_name, merged
+from streamfold.keys.table import MAIN, KeyType, Table, check_variables, is_name, is_writers, merged
 from streamfold.records.change import ItemKey
+from streamfold.records.values import RawImage
 from streamfold.routes.checks import chained, checked_routes, keys_of
 from streamfold.routes.route import SOURCE, Fields, Route, Target, may_expire
 
@@ -217,6 +218,14 @@ def entries_of(routes: Sequence[Route], table_name: str) -> list[DispatchEntry]:
     return [DispatchEntry(key, tuple(found)) for key, found in listeners.items()]
 
 
+def _reading_rows(routes: Sequence[Route]) -> Iterator[Route]:
+    """The routes, with those marked that read rows and nothing else."""
+    targets = [key for route in routes for key in route.into if route.kind.marks_rows]
+    for route in routes:
+        reads = route.kind.reads_derived and all(any(t.contains(key) for t in targets) for key in route.sources)
+        yield replace(route, reads_rows=True) if reads and route.sources else route
+
+
 class Application:
     """The routes of an application with their targets, and the ways from a key to them.
 
@@ -238,6 +247,7 @@ class Application:
         self.routes: tuple[Route, ...] = tuple(
             route.kind.bound(route, name) for route in (apart(checked, tenant) if tenant else checked)
         )
+        self.routes = tuple(_reading_rows(self.routes))
         self.retired: frozenset[str] = _retired(retired)
         if clash := sorted(self.retired & {route.name for route in self.routes}):
             raise DeclarationError(f"Handler {clash[0]!r} is retired and declared: a retired name is not used again.")
@@ -297,6 +307,20 @@ class Application:
     def derived(self, row: ItemKey) -> bool:
         """Whether a key is one of a declared target."""
         return row[0] in self._targets and bool(self._targets[row[0]].find(*row[1:]))
+
+    def is_writers(self, item: ItemKey, image: RawImage) -> bool:
+        """Whether an item at the key of a target is one of the application's own, and no row: it has no mark of a row.
+
+        The rows of a history have none, so an item at their keys is always taken for one of them.
+        """
+        return bool(image) and is_writers(image) and not self._unmarked(item)
+
+    def _unmarked(self, item: ItemKey) -> bool:
+        return any(
+            not route.kind.marks_rows and key.table.name == item[0] and key.match_values(*item[1:]) is not None
+            for route in self.routes
+            for key in route.into
+        )
 
     def watchers(self, row: ItemKey) -> list[Route]:
         """The routes that are to know when somebody else removes a row, each once."""

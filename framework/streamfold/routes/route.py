@@ -132,6 +132,7 @@ class Kind:
     contributes: ClassVar[bool] = False  # its rows are contributions, kept in the ledger and subtracted from there
     shares_rows: ClassVar[bool] = False  # a row may hold what several handlers contribute
     reads_derived: ClassVar[bool] = False  # a derived row may be its source
+    marks_rows: ClassVar[bool] = True  # its rows have a mark, by which they differ from items of the application
     sees_derived_attributes: ClassVar[bool] = False  # its handlers see the derived attributes of an item
     gets_items: ClassVar[bool] = False  # its handler gets an item, not a change
     elsewhere: ClassVar[bool] = False  # its targets may be in another region
@@ -267,6 +268,7 @@ class Route:
     targets: tuple[Target, ...] = field(default=())
     lookups: tuple[DeclaredLookup, ...] = ()  # those through others come behind them
     inline: int = INLINE  # items that a batch visits itself for changes of their referents
+    reads_rows: bool = False  # all of its sources are keys of rows: an item there without a mark is none of them
 
     @property
     def referents(self) -> tuple[Key, ...]:

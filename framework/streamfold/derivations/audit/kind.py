@@ -274,6 +274,7 @@ class Audit(Derivation):
     """Histories: one row for every change of an item."""
 
     name = "audit"
+    marks_rows = False  # they are inserted, and never replaced
     write_units = "1 for each KB of the row"
 
     def named_attributes(self, route: Route) -> Iterator[NamedAttribute]:
