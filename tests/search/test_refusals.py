@@ -1,12 +1,13 @@
 """What a server may answer to a request, or leave unanswered, and what that means for the next one."""
 
+import json
 import socket
 
 import pytest
 
 from streamfold.derivations.search.opensearch import open_search
 from streamfold.derivations.search.sink import Action, Answer, IndexBusy, TooLarge
-from streamfold.errors import EngineError, EngineUnavailable, EngineUnreachable, public
+from streamfold.errors import EngineError, EngineUnavailable, EngineUnreachable, is_fatal, public
 from streamfold.settings import Settings
 from tests.search.stub import serving
 
@@ -164,3 +165,23 @@ def test_an_alias_is_looked_at_once_until_it_takes_no_documents(stub, sink):
     stub.answer(200, alias)
     sink.check("products")
     assert len(stub.requests) == 3
+
+
+def test_a_collection_that_takes_no_ids_is_a_fault_of_the_server_and_not_of_each_document(stub, sink):
+    reason = "Document ID is not supported in create/index operation request"
+    item = {"index": {"status": 400, "error": {"type": "illegal_argument_exception", "reason": reason}}}
+    stub.answer(200, json.dumps({"items": [item] * len(ACTIONS)}).encode())
+    error = refused(sink)
+    assert (type(error), is_fatal(error)) == (EngineError, True)
+    assert "Expected a collection of the type SEARCH" in public(error.marked)
+
+
+@pytest.mark.parametrize(
+    ("settings", "is_named"),
+    [({}, True), ({"search_user": "ada", "search_password": "secret"}, False), ({"search_service": "none"}, True)],
+)
+def test_a_403_of_a_request_that_nobody_signed_says_so(stub, settings, is_named):
+    sink = open_search(Settings(search=stub.url, **settings))
+    stub.answer(403, b'{"message":"Missing Authentication Token"}')
+    assert ("STREAMFOLD_SEARCH_SERVICE=es or aoss, or" in refused(sink).marked) is is_named
+    sink.close()

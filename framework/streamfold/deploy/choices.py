@@ -73,7 +73,7 @@ CHOICES = (
     Choice(
         "Retries",
         20,
-        "Tries of a failing record, some 12 minutes, until the failure bucket gets it. Its shard waits meanwhile",
+        "Tries of a failing record, 7 to 25 minutes, until the failure bucket gets it. Its shard waits meanwhile",
         1,
         ATTEMPTS_MAX,
     ),

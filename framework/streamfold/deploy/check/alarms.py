@@ -22,7 +22,8 @@ LOWER, HIGHER = 15, 48
 half of what a stream keeps. A threshold in the wrong unit is out of it.
 """
 LATER = 12
-"""How many times as late as ours an alarm may rise: one refused record within 12 minutes, before it is given up."""
+"""How many times as late as ours an alarm may rise: one refused record within 12 minutes, before it is given
+up, if Lambda's pauses are those of ``testing.mapping``."""
 COUNTING = ("Sum", "Maximum", "Average")
 """Statistics that are above 0 where anything was counted. ``SampleCount`` counts zeros too."""
 

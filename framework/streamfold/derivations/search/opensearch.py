@@ -44,6 +44,18 @@ BULK = {"filter_path": "items.*.status,items.*.error.type,items.*.error.reason,i
 HELD = re.compile(r"current version \[(\d+)\]")
 """The version that the index holds, in the reason of a conflict (OpenSearch, VersionConflictEngineException)."""
 NO_WRITE_INDEX = "no write index is defined for alias"
+NO_IDS = re.compile("document id is not supported", re.IGNORECASE)
+"""In the reason of a collection of OpenSearch Serverless for time series or vectors, which makes the ids itself
+(OpenSearch Service Developer Guide, serverless-overview).
+"""
+SEARCH_TYPE = (
+    "Expected a collection of the type SEARCH: one for time series or vectors takes no ids of documents. The type of a "
+    "collection cannot be changed, so make another one."
+)
+NOT_SIGNED = (
+    f"This request was neither signed nor of a user, because {PREFIX}SEARCH_SERVICE is none, or the name of the host "
+    f"does not give the service: expected {PREFIX}SEARCH_SERVICE=es or aoss, or {PREFIX}SEARCH_USER."
+)
 READ_IDS = 100
 """Documents that are read at once by their ids."""
 PAGE_DOCUMENTS = 250
@@ -95,6 +107,7 @@ class SearchCalls:
     def __init__(self, transport: Any, url: str) -> None:
         self.transport = transport
         self.url = url
+        self.is_anonymous = False  # requests are neither signed nor of a user
         self.tries = 1  # in a function: the record is redelivered
         self.pause: Callable[[float], None] = sleep
 
@@ -202,7 +215,10 @@ class SearchCalls:
             return IndexBusy(what)
         if status >= 500 or status == TIMED_OUT:
             return EngineUnavailable(what)
-        return EngineError(f"{what} {REFUSED_FOR_GOOD.get(status, '')}".rstrip())
+        remedy = REFUSED_FOR_GOOD.get(status, "")
+        if status in (401, 403) and self.is_anonymous:
+            remedy = f"{remedy} {NOT_SIGNED}"
+        return EngineError(f"{what} {remedy}".rstrip())
 
 
 def _read(error: Any) -> tuple[int, str, str]:
@@ -326,7 +342,7 @@ class OpenSearchIndex:
         if error is None:
             return Answer(status)
         kind, reason = error.get("type", ""), error.get("reason", "")
-        if status != BUSY and (kind in FOR_GOOD or NO_WRITE_INDEX in reason):
+        if status != BUSY and (kind in FOR_GOOD or NO_WRITE_INDEX in reason or NO_IDS.search(reason)):
             raise self._for_good(action.index, error)
         held = HELD.search(reason) if status == CONFLICT else None
         return Answer(status, _whole(error), int(held[1]) if held else None)
@@ -335,7 +351,8 @@ class OpenSearchIndex:
         self.checked.discard(index)
         kind = error.get("type", "")
         what = f"Alias {index!r} at {self.url} takes no documents: {kind} ({redacted(error.get('reason', ''))})."
-        return EngineError(f"{what} {FOR_GOOD.get(kind, REMEDY)}")
+        remedy = SEARCH_TYPE if NO_IDS.search(error.get("reason", "")) else FOR_GOOD.get(kind, REMEDY)
+        return EngineError(f"{what} {remedy}")
 
     def __str__(self) -> str:
         return self.url
@@ -387,7 +404,9 @@ def open_search(settings: Settings) -> OpenSearchIndex:
     if settings.search is None:
         raise SettingsError(f"No search server is set: expected {PREFIX}SEARCH=https://HOST.")
     _check_user(settings)
-    return OpenSearchIndex(_transport(settings, settings.search), settings.search)
+    found = OpenSearchIndex(_transport(settings, settings.search), settings.search)
+    found.calls.is_anonymous = settings.search_user is None and service_of(settings) == UNSIGNED
+    return found
 
 
 def service_of(settings: Settings) -> str:
