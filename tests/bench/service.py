@@ -16,6 +16,9 @@ from unittest.mock import patch
 from botocore.awsrequest import AWSResponse
 from botocore.httpsession import URLLib3Session
 
+from streamfold.keys.marker import MARKER
+from streamfold.keys.table import MARKED
+
 SECONDS = {"TransactWriteItems": 0.020, "BatchExecuteStatement": 0.020, "BatchWriteItem": 0.008, "BatchGetItem": 0.008}
 OTHER_SECONDS = 0.005
 """What a request takes, about as in a function beside its table."""
@@ -60,9 +63,12 @@ class Service:
         return _answer(request.url, 200, self._found(operation, asked))
 
     def _keep(self, operation: str, asked: dict[str, Any]) -> None:
-        """Keeps the manifest, which a process writes once."""
-        if operation == "PutItem" and asked["Item"].get("pk", {}).get("S", "").startswith("manifest#"):
+        """Keeps the manifest, the identity of the state and the markers, which a process writes once."""
+        if operation == "PutItem" and asked["Item"].get("pk", {}).get("S", "").startswith(("manifest#", "identity")):
             self.kept[_place(asked["Item"])] = json.dumps(asked["Item"])
+        if operation == "UpdateItem" and MARKER in (key := _place(asked["Key"])):
+            text = asked["ExpressionAttributeValues"][asked["UpdateExpression"].rpartition(" ")[2]]
+            self.kept[key] = json.dumps({**asked["Key"], MARKED: text})
 
     def _found(self, operation: str, asked: dict[str, Any]) -> str:
         """The answer, joined of what is encoded: the service's own work is none of the client's."""

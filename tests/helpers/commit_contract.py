@@ -26,6 +26,7 @@ from streamfold.writes.guarded import (
     PutRow,
     Reason,
     Refused,
+    SwapMarker,
 )
 from tests.helpers.expenses import CARD, EXPENSE, GROUP, group_total
 from tests.helpers.model import model, stored
@@ -91,6 +92,8 @@ class Store:
         self.trouble_reading = None
 
     def transact(self, writes, expires_at):
+        if type(writes[0]) is SwapMarker:  # as for the manifest
+            return self.engine.transact(writes, expires_at)
         self.sent.append(writes)
 
         def go():
@@ -438,6 +441,7 @@ class CommitContract:
         assert len(at.store.sent) - len(guilty) <= 2 + 5  # those before and behind it, then its other handlers
 
     def test_every_writer_of_a_row_that_holds_text_fails_and_nobody_else(self, at):
+        at.deliver(at.expense(9, "z"))  # the first batch of a state is refused beside rows
         at.store.transact([PutRow(("main", "GROUP#a", "TOTAL"), {"total": "text", "_sf_n": 1})], 0)
         batch = [at.expense(number, "ab"[number % 2], payer=f"p{number}") for number in range(6)]
         assert at.deliver(*batch) == [("group_total", f"EXPENSE#{number}") for number in (0, 2, 4)]

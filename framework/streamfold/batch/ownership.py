@@ -219,7 +219,8 @@ class Ownership:
             after = entered(marker, self.app.name, own, place, epoch)
             if after == before:
                 return
-            write_marker(self.runtime, key, text, after)  # read back by the next round
+            if write_marker(self.runtime, key, text, after) and parsed(read_marker(self.runtime, key)) == after:
+                return
         raise Contended(f"The marker of table {name!r} was written by others {TRIES_MAX} times in a row: try again.")
 
     def _check_adopting(self, application: str) -> None:
