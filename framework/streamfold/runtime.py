@@ -213,14 +213,15 @@ class Shared(NamedTuple):
     known: "Knowledge"
     may_put: bool  # deltas; otherwise steps only require that those of others are gone
     takes_all: bool = False  # all additions, because a transaction met others a second time
+    direct: bool = False  # none, because rows refuse some of these
 
     @property
     def takes_any(self) -> bool:
-        return self.may_put and (self.takes_all or bool(self.sharing))
+        return self.may_put and not self.direct and (self.takes_all or bool(self.sharing))
 
     def takes(self, row: RowKey) -> bool:
         """Whether an addition to a row goes through a delta."""
-        return self.may_put and (self.takes_all or self.sharing.is_shared(row))
+        return self.may_put and not self.direct and (self.takes_all or self.sharing.is_shared(row))
 
     def met(self, rows: Iterable[RowKey]) -> list[str]:
         return self.sharing.has_met(rows)

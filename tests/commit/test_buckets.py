@@ -30,6 +30,7 @@ from streamfold.commit.buckets import (
     wait_for_deltas,
     wait_for_items,
 )
+from streamfold.commit.outcome import lacks_the_record
 from streamfold.engines import MemoryEngine
 from streamfold.errors import EngineError, EngineUnavailable, HandlerError
 from streamfold.keys.table import MARK
@@ -401,6 +402,21 @@ def test_a_table_that_is_missing_keeps_no_other_table_waiting(shop):
     assert shop.row(B) == (5, 1)
     ((left, delta),) = shop.pending().items()
     assert (left, delta.rows, delta.refused.reason) == (name, {named(A)}, "no such table")
+
+
+def test_a_table_that_is_missing_fails_records_that_are_never_parked(shop):
+    name, store = shop.put(entering(A)), Store(shop.engine)
+
+    def missing(writes, go):
+        if any(write.key[0] == "main" for write in writes):
+            raise EngineError("Table main is missing.")
+        return go()
+
+    store.trouble = missing
+    [failed] = wait_for_deltas(shop.runtime(store), waiting_for(name))
+    assert type(failed.error) is EngineError
+    assert lacks_the_record(failed.error)
+    assert Delta.of(pending_in(shop.runtime(), 0)[name]).refused.fatal
 
 
 def test_conflicts_are_waited_for(shop):

@@ -2,17 +2,33 @@
 
 from contextlib import suppress
 from random import Random
+from unittest.mock import patch
 
 import pytest
 
 from streamfold.batch.manifest import change_deltas
 from streamfold.commit.buckets import FOUND_MAX, empty_buckets
+from streamfold.commit.pending import PendingWork
+from streamfold.commit.taking_back import TakingBack, WayBack
 from streamfold.engines import MemoryEngine
-from streamfold.ledger.deltas import BUCKETS, STRIPES, Delta, bucket_of, delta_key, named, names_text, new_name
+from streamfold.ledger.deltas import (
+    BUCKETS,
+    STRIPES,
+    Delta,
+    RowRefusal,
+    bucket_of,
+    delta_key,
+    is_delta,
+    named,
+    names_text,
+    new_name,
+)
+from streamfold.ledger.lives import Lives
 from streamfold.ledger.state_keys import ledger_key
+from streamfold.lifecycle import row_repair
 from streamfold.lifecycle.explain import Explaining, explain_item
 from streamfold.lifecycle.pending_additions import deltas_in, pending_of, pending_rows
-from streamfold.lifecycle.row_repair import PENDING
+from streamfold.lifecycle.row_repair import PENDING, contributors_of
 from streamfold.lifecycle.row_sources import explain_row
 from streamfold.lifecycle.rows import RowsVerifier
 from streamfold.runtime import DeltasMark, Runtime
@@ -196,8 +212,31 @@ def test_a_delta_that_is_readable_after_its_ledger_item_is_waited_for():
     right_once_emptied(beside, found)
 
 
-def test_a_correction_waits_once_for_all_rows_and_only_where_deltas_are_put():
-    for noted, pauses in ((True, [5.0]), (False, [])):
+def test_a_correction_adds_nothing_that_is_taken_back_behind_its_second_scan():
+    beside, scans = BesideDeltas(), []
+    wrong_count(beside)
+    beside.toggle_in_deltas(0)
+    for key in filter(is_delta, [*beside.engine.state]):
+        text = beside.engine.state[key]["s"]
+        refused = Delta.of(text)._replace(refused=RowRefusal("no", 0)).text()
+        beside.engine.transact([SwapText(key, refused, text)], 0)
+
+    def scanned(*given):
+        found = contributors_of(*given)
+        scans.append(None)
+        if len(scans) == 2:
+            (key,) = [key for key in beside.engine.state if key.pk.startswith("ledger#") and "ITEM#0" in key.pk]
+            route = next(route for route in APP.routes if f"{route.name}.p" in beside.engine.state[key])
+            way = WayBack(key, ("main", "ITEM#0", "METADATA"), route, [])
+            assert TakingBack(beside.run, PendingWork(), Lives()).take(way)
+        return found
+
+    with patch.object(row_repair, "contributors_of", scanned):
+        assert [each.why for each in beside.correct([ROW], {}).remaining] == [PENDING]
+
+
+def test_a_correction_waits_twice_for_all_rows_and_only_where_deltas_are_put():
+    for noted, pauses in ((True, [5.0, 5.0]), (False, [])):
         beside = BesideDeltas(noted=noted)
         wrong_count(beside)
         assert beside.correct([ROW], {}).corrected == [ROW]

@@ -9,17 +9,21 @@ import pytest
 
 from tests.models.shared_rows.emptying import INVOCATION_MAX, Actor, Emptier, Mender, Mutant, WayBack
 from tests.models.shared_rows.histories import History, Running, wrong_history
-from tests.models.shared_rows.steps import Batch, OlderBatch
+from tests.models.shared_rows.steps import Batch, Committer, OlderBatch
 from tests.models.shared_rows.store import CURSOR, MANIFEST, READABLE_AFTER, Manifest, Row
 
 QUICK, CI, NIGHTLY = 120, 800, 40_000
 QUICK_MUTANTS, MUTANTS_MAX = 150, 2_000
 SCRIPTED = {
+    Mutant.ANY_CONTENT,
     Mutant.GUESS_OVERTAKES,
     Mutant.ABSENT_BY_SINGLE_READ,
     Mutant.EMPTY_UNMARKED,
     Mutant.MENDS_AT_ONCE,
     Mutant.MENDS_ONE_SCAN,
+    Mutant.MENDS_ONE_LOOK,
+    Mutant.BACK_OF_OTHERS,
+    Mutant.BACK_OLDER,
     Mutant.DROPPED_WHOLE,
     Mutant.DROPPED_UNSEEN,
     Mutant.PUT_AT_ONCE,
@@ -27,7 +31,7 @@ SCRIPTED = {
     Mutant.BACK_UNSEEN,
 }
 """Mutants that a script kills: it takes hundreds of histories, or more, until chance does."""
-LATE = {Mutant.MENDS_UNMARKED}
+LATE = {Mutant.MENDS_UNMARKED, Mutant.BACK_WHOLE, Mutant.BACK_UNREAD, Mutant.BACK_UNSEEN_BY_OTHERS}
 """Mutants without a script that hundreds of histories miss."""
 
 
@@ -82,13 +86,20 @@ class Moving(Emptier):
         return True
 
 
+class Taking(Committer):
+    """Takes the last step of an item back."""
+
+    def run(self):
+        return (yield from self.took_back(("ledger", 0)))
+
+
 class Script(History):
     """A world in which a test says who goes on. ``versions``: the contributions of each item, one after the other."""
 
     def __init__(self, mutant=None, **versions):
         super().__init__(0, mutant)
         self.random = self.store.random = Fixed(0)
-        self.store.slow, self.faults = False, 0
+        self.store.slow, self.faults, self.takes_back = False, 0, False
         self.store.items = {MANIFEST: Manifest(deltas=True, since=-INVOCATION_MAX), CURSOR: 0}
         self.share_of_deltas = 1.0
         self.numbered = {name: number for number, name in enumerate(versions)}
@@ -254,6 +265,73 @@ def test_a_step_beside_a_refusing_row_goes_on_naming_what_it_refused(mutant):
     assert script.store.items[("ledger", 0)].version == (2 if mutant is None else 3)
 
 
+def refused_step(mutant, *records, **versions):
+    """A process whose step put a delta that its row refused; the row is free again. Returns the script, the process."""
+    script = Script(mutant, **versions)
+    script.takes_back = True
+    batch = script.batch(*records)
+    script.until(batch, script.store.deltas)
+    script.store.take_by_hand("a")
+    script.move(script.store.deltas())
+    script.store.give_back_by_hand("a")
+    return script, batch
+
+
+def test_who_put_what_a_row_refuses_takes_it_back_with_all_that_the_step_moved():
+    script, batch = refused_step(None, ("x", 1), ("y", 1), x=[{"a": 5, "b": 2}], y=[{"b": 3}])
+    assert script.finish(batch) is False
+    assert script.store.items[("ledger", 0)].contribution == {}
+    assert (script.row("a"), script.row("b"), script.store.deltas()) == (None, Row(3, 1), {})
+    script.share_of_deltas = 0.0
+    assert script.finish(script.batch(("x", 1)))
+    assert (script.row("a"), script.row("b")) == (Row(5, 1), Row(5, 2))
+    assert script.is_right()
+
+
+def test_a_newer_step_replaces_what_a_row_refuses_of_the_last_one():
+    script, batch = refused_step(None, ("x", 1), ("y", 1), x=[{"a": 5}, {"a": 6}], y=[{"a": 3}])
+    script.running.remove(batch)  # it died
+    script.share_of_deltas = 0.0
+    assert script.finish(script.batch(("x", 2)))
+    assert script.row("a") == Row(6, 1)
+    assert [part.both.amount for delta in script.store.deltas().values() for part in delta.parts.values()] == [3]
+    assert script.is_right()
+
+
+@pytest.mark.parametrize("mutant", [None, Mutant.BACK_OF_OTHERS])
+def test_nobody_takes_the_step_of_another_process_back(mutant):
+    script, batch = refused_step(mutant, ("x", 1), x=[{"a": 5}])
+    assert script.finish(script.begin(Taking(script))) is (mutant is not None)
+    assert script.finish(batch) is (mutant is not None)  # it is acknowledged, and lost
+    assert script.store.items[("ledger", 0)].contribution == {}
+
+
+@pytest.mark.parametrize("mutant", [None, Mutant.BACK_OLDER])
+def test_no_older_step_replaces_what_a_row_refuses(mutant):
+    script, batch = refused_step(mutant, ("x", 1), ("x", 2), x=[{"a": 5}, {"a": 6}])
+    script.share_of_deltas = 0.0
+    script.finish(script.batch(("x", 1)))  # by a process that is taken for dead
+    assert script.store.items[("ledger", 0)].version == (2 if mutant is None else 1)
+    assert script.finish(batch) is (mutant is not None)
+
+
+@pytest.mark.parametrize("mutant", [None, Mutant.MENDS_ONE_LOOK])
+def test_a_mender_adds_nothing_that_is_taken_back_while_it_looks(mutant):
+    right = []
+    for calls in range(12):  # of the mender, until the step is taken back
+        script, batch = refused_step(mutant, ("x", 1), x=[{"a": 5}])
+        mender = script.begin(Mender(script, "a"))
+        for _ in range(calls):
+            if mender in script.running:
+                script.step(mender)
+                script.store.now += READABLE_AFTER
+        script.finish(batch)
+        if mender in script.running:
+            script.finish(mender)
+        right.append(script.is_right())
+    assert all(right) is (mutant is None)
+
+
 @pytest.mark.parametrize("mutant", [None, Mutant.GUESS_OVERTAKES])
 def test_a_step_that_was_planned_without_a_read_waits_for_the_last_one(mutant):
     script = Script(mutant, x=[{"a": 5}, {}])
@@ -278,7 +356,7 @@ def test_a_mender_waits_until_all_of_a_transaction_is_readable(mutant):
     script = Script(mutant, x=[{"a": 5}, {}])
     script.add_directly(("x", 1))
     (name,) = deltas = script.commit(("x", 2))
-    script.store.readable_at[name] = script.store.now + READABLE_AFTER
+    script.store.readable_at[name] = script.store.now + READABLE_AFTER + 4  # a mender that does not pause makes calls
     script.finish(script.begin(Mender(script, "a")))
     script.move(deltas)
     assert script.is_right() is (mutant is None)

@@ -8,11 +8,14 @@ from unittest.mock import patch
 from streamfold import runtime
 from streamfold.batch import manifest
 from streamfold.batch.already_applied import Redelivery
-from streamfold.commit import buckets, ledger_units, mover, pending, plan, replanning
+from streamfold.commit import buckets, ledger_units, mover, pending, plan, replanning, taking_back
 from streamfold.commit.buckets import Mover, WaitingDeltas
+from streamfold.commit.committer import Committer
 from streamfold.commit.pending import Progress
+from streamfold.commit.taking_back import TakingBack
+from streamfold.errors import HandlerError
 from streamfold.ledger.contribution import LedgerItem
-from streamfold.ledger.deltas import Additions
+from streamfold.ledger.deltas import Additions, RowRefusal
 from streamfold.proofs.driver import Invoker
 from streamfold.runtime import DeltasMark
 from streamfold.writes.guarded import (
@@ -427,6 +430,78 @@ def _() -> Iterator[None]:
         return writes
 
     with patch.object(Mover, "_merge", renaming):
+        yield
+
+
+FAULTS = "tests/commit/test_faults_with_deltas.py::test_a_fault_has_the_same_consequences_with_deltas_and_without"
+BACK = "tests/commit/test_taking_back.py::"
+
+
+@mutant("13: a process takes no step back", None, tests=FAULTS)
+def _() -> Iterator[None]:
+    with patch.object(Committer, "_take_back", lambda *_: None):
+        yield
+
+
+@mutant(
+    "13: a step is taken back from the refused row alone",
+    None,
+    tests=BACK + "test_a_step_is_taken_back_from_all_rows_that_it_moved",
+)
+def _() -> Iterator[None]:
+    take = TakingBack._take
+
+    def alone(self: TakingBack, way: Any, **_: Any) -> Any:
+        return take(self, way, alone=True)
+
+    with patch.object(TakingBack, "_take", alone):
+        yield
+
+
+@mutant(
+    "13: a step waits for what a row refuses of the last one",
+    None,
+    tests=BACK + "test_a_newer_contribution_replaces_what_a_process_left_that_died",
+)
+def _() -> Iterator[None]:
+    with patch.object(ledger_units, "without_refused", lambda _a, _i, _r, found, _w: found):
+        yield
+
+
+@mutant("13: an older step replaces a newer one", None, tests=BACK + "test_an_older_record_replaces_nothing")
+def _() -> Iterator[None]:
+    with patch.object(LedgerItem, "version", lambda *_: ""):
+        yield
+
+
+@mutant(
+    "13: a share leaves the delta, and the ledger item keeps it",
+    None,
+    tests=BACK + "test_a_newer_contribution_replaces_what_a_process_left_that_died",
+)
+def _() -> Iterator[None]:
+    replaced = taking_back.contribution_before
+    with patch.object(taking_back, "contribution_before", lambda text, now, only=None: replaced(" ", now, only)):
+        yield
+
+
+@mutant(
+    "13: a step that its process took back is taken for done",
+    None,
+    tests=BACK + "test_a_step_that_its_process_took_back_is_not_taken_for_done",
+)
+def _() -> Iterator[None]:
+    with patch.object(buckets, "_taken_back", lambda *_: []):
+        yield
+
+
+@mutant(
+    "10: a fault of a table is one of the record",
+    None,
+    tests=BUCKETS + "test_a_table_that_is_missing_fails_records_that_are_never_parked",
+)
+def _() -> Iterator[None]:
+    with patch.object(RowRefusal, "error", property(lambda self: HandlerError(self.reason))):
         yield
 
 

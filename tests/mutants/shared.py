@@ -431,6 +431,16 @@ def _() -> Iterator[None]:
 
 
 @mutant(
+    "a correction looks into the buckets behind its second scan alone",
+    None,
+    tests=PENDING + "test_a_correction_adds_nothing_that_is_taken_back_behind_its_second_scan",
+)
+def _() -> Iterator[None]:
+    with patch.object(row_repair.RowCorrection, "_pending_before", lambda *_: set()):
+        yield
+
+
+@mutant(
     "a correction looks at some deltas of each stripe",
     None,
     tests=PENDING + "test_what_waits_behind_more_deltas_than_are_read_at_once_is_seen",

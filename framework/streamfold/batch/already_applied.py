@@ -48,7 +48,7 @@ from zlib import crc32
 
 from streamfold.batch.manifest import begin_reading
 from streamfold.batch.order import ItemWork
-from streamfold.commit.ledger_units import filled
+from streamfold.commit.ledger_items import filled
 from streamfold.commit.pending import NamedRows, PendingWork
 from streamfold.commit.transactions import read_state_in_calls
 from streamfold.engines import StateItems
@@ -120,6 +120,11 @@ def applied_texts(attributes: Mapping[str, Any], names: ContributionNames, versi
     return None if any(text and name.endswith(".u") for name, text in attributes.items()) else texts
 
 
+def _names_deltas(attributes: Mapping[str, Any], routes: Sequence[Route]) -> bool:
+    """Whether a ledger item names deltas of its last step: a row may refuse one, and then the step is planned again."""
+    return any(route.name + ".p" in attributes for route in routes)
+
+
 class Redelivery:
     """The question of one batch. The store reads for it while the records are parsed and routed."""
 
@@ -166,24 +171,20 @@ class Redelivery:
                 for key, attributes in found.items():
                     each, routes, names, version = asked[key]
                     texts = applied_texts(attributes, names, version)
-                    if texts is not None and (
-                        needs_no_finishing(*texts)
-                        or self._takes_pending(key, attributes, (each, routes), texts, pending_work)
+                    if (
+                        texts is not None
+                        and not _names_deltas(attributes, routes)
+                        and (
+                            needs_no_finishing(*texts)
+                            or self._takes_pending(key, attributes, (each, routes), texts, pending_work)
+                        )
                     ):
                         applied[key] = each, routes
-                        if len(attributes) > names.attributes + 2:
-                            self._waits(attributes, (each, routes), pending_work)
                     else:
                         others[key] = attributes
         except EngineUnavailable:  # the items that were not read are sent, and refused if they were applied
             return AlreadyApplied(applied)
         return AlreadyApplied(applied, others)
-
-    def _waits(self, attributes: Mapping[str, Any], applied: AppliedItem, pending_work: PendingWork) -> None:
-        """Has the batch wait for what an applied item's last step may have left in deltas."""
-        work, routes = applied
-        for route in routes:
-            pending_work.wait_for(attributes.get(route.name + ".p", ""), [route], work.changes)
 
     def _takes_pending(
         self,

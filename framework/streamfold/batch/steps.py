@@ -217,6 +217,9 @@ class Steps(ImageSource):
     def applied(self, read: BatchRead) -> None:
         self._note_applied([(read.origin.work, tuple(read.routes))])
 
+    def partly_applied(self) -> None:
+        """Nothing is counted: the other handlers of the item are planned."""
+
     def _note_applied(self, works: Collection[AppliedItem]) -> None:
         """Notes that the state holds all changes of items, as far as these handlers go."""
         for work, _ in works:

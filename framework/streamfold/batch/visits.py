@@ -24,11 +24,13 @@ from streamfold.batch.manifest import note_expiring, note_may_put
 from streamfold.batch.stored_schema import keep_schema
 from streamfold.commit.buckets import wait_for_items
 from streamfold.commit.committer import Committer
-from streamfold.commit.ledger_units import ImageSource, filled, note_found, plan_ready, read_lives
+from streamfold.commit.ledger_items import filled
+from streamfold.commit.ledger_units import Faults, ImageSource, note_found, plan_ready, read_lives
 from streamfold.commit.outcome import Failed, Outcome
 from streamfold.commit.pending import NamedRows, PendingWork
 from streamfold.commit.plan import Plan, Unit, pack, unit_of
 from streamfold.commit.referents import Asked, LookedUp, look_up
+from streamfold.commit.taking_back import without_refused
 from streamfold.derivations.derivation import LOST, derived
 from streamfold.engines import StoredItem
 from streamfold.errors import EngineError, HandlerError, RecordError, joined_key
@@ -140,6 +142,8 @@ class Visit(NamedTuple):
         contribution = self.held.contributions.get(step.route.name)
         if contribution is None:
             return bool(step.after or step.references)
+        if any(handler == step.route.name for handler, _ in self.held.shares):
+            return True
         return bool(contribution.pending) or contribution.text != self.text(step)
 
 
@@ -178,6 +182,7 @@ class Visits(ImageSource):
         sources = self._sources([*dict.fromkeys(each.item for each in keys.values())])
         if not self.dry_run:
             wait_for_items(runtime, self.pending_work.deltas, ledgers.values())
+            ledgers = {key: self._without_refused(keys[key], held) for key, held in ledgers.items()}
         looked_up = self._looked_up([*keys.values()], [*ledgers.values()], sources)
         visits = [self._visit(key, each, ledgers[key], sources, looked_up) for key, each in keys.items()]
         runtime.known.learn_expiring()
@@ -194,6 +199,12 @@ class Visits(ImageSource):
             self.visited[visit.key] = visit
             self._wanted.setdefault(visit.key, visit.wanted)
         return visits
+
+    def _without_refused(self, wanted: VisitedItem, held: LedgerItem) -> LedgerItem:
+        if not held.waits:
+            return held
+        routes, application = [each.route for each in wanted.handlers], self.runtime.application.name
+        return without_refused(application, wanted.item, routes, held, self.pending_work.deltas, keeps_version=True)
 
     def _sources(self, items: Sequence[ItemKey]) -> Mapping[ItemKey, StoredItem]:
         if self.emptied:
@@ -246,11 +257,20 @@ class Visits(ImageSource):
         found = Visit(key, wanted, held, source, steps, failed)
         if self.dry_run:
             return found
+
+        def able(held: LedgerItem, faults: Faults) -> Visit:
+            return found._replace(held=held, steps=[step for step in steps if step.route.name not in faults])
+
         try:
-            planned, _ = plan_ready(self.pending_work, held, lambda held: found._replace(held=held))
+            planned, _, faults = plan_ready(self.pending_work, held, able)
         except (EngineError, HandlerError) as refused:  # of this item alone: the others go on
             failed += [Failed(synthetic_change(item), step.route, refused) for step in steps]
             return found._replace(steps=[])
+        failed += [
+            Failed(synthetic_change(item), step.route, faults[step.route.name])
+            for step in steps
+            if step.route.name in faults
+        ]
         assert planned is not None, "a visit plans each of its handlers"
         return planned
 

@@ -13,7 +13,7 @@ A process waits a moment for its deltas; if nobody has emptied their buckets by 
 The lease saves work and guards nothing: two who empty one bucket meet at a delta, which only one of them deletes.
 """
 
-from collections.abc import Collection, Iterable, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from contextlib import suppress
 from decimal import Decimal
 from functools import partial
@@ -87,10 +87,11 @@ SHARED_ROWS_MAX = 400
 """Shared rows that are noted of a bucket, the latest: 8 KB."""
 SHARED_FRESH_SECONDS = 10.0
 """Time after which it is noted again that a row is shared: each note is as large as all rows of the bucket."""
+TAKEN_BACK = "A row refused what this record adds, and its step was taken back; the record is retried."
 PENDING = "What this record adds waits in a delta, and could not be moved into its row in time; the record is retried."
 
-Waiters = tuple[frozenset[str], Sequence[Route], Sequence[Change]]
-"""Rows by name, and whose changes wait for what a delta adds to them."""
+Waiters = tuple[frozenset[str], Sequence[Route], Sequence[Change], "StateKey | None"]
+"""Rows by name, whose changes wait for what a delta adds to them, and the ledger item that names it; None: a claim."""
 Texts = dict[str, str]
 """Deltas as they were read, by name."""
 
@@ -103,6 +104,7 @@ class WaitingDeltas:
         self.uncounted = 0  # of these
         self.waiters: dict[str, list[Waiters]] = {}  # of all deltas that are waited for
         self.items: dict[tuple[StateKey, str], str] = {}  # names that ledger items have when this is done, by handler
+        self.versions: dict[tuple[StateKey, str], str] = {}  # of steps of other calls, by ledger item and handler
         self.gone: set[str] = set()  # seen absent
         self.lost: set[LostRow] = set()  # that somebody had removed, by a handler that withdrew from one
         self.refused: dict[str, Delta] = {}  # what was left of deltas when they were looked at last
@@ -116,15 +118,42 @@ class WaitingDeltas:
         self.own.update((each.key.sk, each.text) for each in puts)
         self.uncounted += len(self.own) - before
 
-    def wait_for(self, names: str, routes: Sequence[Route], changes: Sequence[Change]) -> None:
-        """Adds the deltas that a ledger item or a claim names, with what is reported if they cannot be moved."""
+    def wait_for(
+        self, names: str, routes: Sequence[Route], changes: Sequence[Change], key: "StateKey | None" = None
+    ) -> None:
+        """Adds the deltas that a claim, or a ledger item of this key, names, with what is reported if they cannot be
+        moved.
+        """
         for name, rows in names_in(names).items():
-            self.waiters.setdefault(name, []).append((rows, routes, changes))
+            self.waiters.setdefault(name, []).append((rows, routes, changes, key))
 
-    def wait_for_item(self, found: LedgerItem, routes: Iterable[Route], changes: Sequence[Change]) -> None:
+    def wait_for_item(
+        self, found: LedgerItem, routes: Iterable[Route], changes: Sequence[Change], key: "StateKey | None" = None
+    ) -> None:
         """Adds the deltas that a ledger item names of these handlers."""
         for route in routes:
-            self.wait_for(found.deltas(route.name), [route], changes)
+            if names := found.deltas(route.name):
+                self.wait_for(names, [route], changes, key)
+                if key is not None:
+                    self.versions[key, route.name] = found.contributions[route.name].version
+
+    def refused_waiters(self) -> dict[tuple["StateKey", str], tuple[Route, Sequence[Change]]]:
+        """Those who put what a row refuses, by ledger item and handler."""
+        return {
+            (key, route.name): (route, changes)
+            for name, delta in self.refused.items()
+            for rows, routes, changes, key in self.waiters.get(name, ())
+            if name in self.own and key is not None and rows & delta.rows
+            for route in routes
+        }
+
+    def forget(self, key: "StateKey", handler: str) -> None:
+        """Waits no more for what a ledger item names of a handler: its step was taken back."""
+        self.items.pop((key, handler), None)
+        for name, waiters in self.waiters.items():
+            self.waiters[name] = [
+                each for each in waiters if each[3] != key or handler not in {route.name for route in each[1]}
+            ]
 
     def to_try_again(self, now: float) -> set[int]:
         """The buckets in which refused additions are tried again: once by each piece of work, and nobody waits."""
@@ -142,15 +171,20 @@ class WaitingDeltas:
                 continue
             refused = self.refused.get(name)
             reason = refused.refused.reason if refused and refused.refused else self.damaged.get(name)
-            why = HandlerError(reason) if reason else error
-            for rows, routes, changes in waiters:
+            why = refused.refused.error if refused and refused.refused else HandlerError(reason) if reason else error
+            for rows, routes, changes, _ in waiters:
                 if refused is None or rows & refused.rows:
                     failed += [Failed(change, route, why) for route in routes for change in changes]
         return failed
 
 
-def wait_for_deltas(runtime: Runtime, waiting: WaitingDeltas) -> list[Failed]:
-    """Waits until all deltas that are waited for are in their rows; returns the failures of those that are not."""
+def wait_for_deltas(
+    runtime: Runtime, waiting: WaitingDeltas, take_back: Callable[[WaitingDeltas], None] | None = None
+) -> list[Failed]:
+    """Waits until all deltas that are waited for are in their rows; returns the failures of those that are not.
+
+    ``take_back``: is called if rows refuse some.
+    """
     pending = waiting.waiters.keys() - waiting.gone
     if not pending:
         return []
@@ -164,21 +198,51 @@ def wait_for_deltas(runtime: Runtime, waiting: WaitingDeltas) -> list[Failed]:
     except (EngineError, HandlerError) as failed:
         error = EngineUnavailable(f"{PENDING} {failed}") if isinstance(failed, EngineUnavailable) else failed
     sharing.waited_seconds += monotonic() - begun
+    if waiting.refused and take_back is not None:
+        take_back(waiting)
     for (key, handler), names in waiting.items.items():
         if waiting.gone >= names_in(names).keys():
             runtime.known.note_gone(key, handler, names)
-    return waiting.failures(error)
+    return waiting.failures(error) + _taken_back(runtime, waiting)
+
+
+def _taken_back(runtime: Runtime, waiting: WaitingDeltas) -> list[Failed]:
+    """The changes whose steps another process has taken back, so that their deltas are gone and in no row."""
+    others = {
+        (key, route.name): (route, changes)
+        for name, waiters in waiting.waiters.items()
+        if name in waiting.gone and name not in waiting.own
+        for _, routes, changes, key in waiters
+        if key is not None
+        for route in routes
+        if (key, route.name) in waiting.versions
+    }
+    if not others:
+        return []
+    try:
+        items = read_state(runtime, {key for key, _ in others}, consistent=True)
+    except EngineError as error:
+        return [Failed(change, route, error) for route, changes in others.values() for change in changes]
+    failed: list[Failed] = []
+    for (key, handler), (route, changes) in others.items():
+        stored = LedgerItem.of(items.get(key)).contributions.get(handler)
+        if stored is None or stored.version < waiting.versions[key, handler]:
+            failed += [Failed(change, route, EngineUnavailable(TAKEN_BACK)) for change in changes]
+    return failed
 
 
 def wait_for_items(runtime: Runtime, waiting: WaitingDeltas, found: Iterable[LedgerItem]) -> None:
     """Moves the deltas that ledger items name into their rows, before steps are planned from these items.
 
     While one is pending, a step that withdraws what it adds would find too few contributors, and be dropped. Raises
-    ``EngineUnavailable`` if that is not done in time.
+    ``EngineUnavailable`` if that is not done in time. Names that are damaged concern their own handlers later.
     """
-    names = {
-        name for item in found for each in item.contributions.values() if each.deltas for name in names_in(each.deltas)
-    }
+    names: set[str] = set()
+    for item in found:
+        for each in item.contributions.values():
+            if each.deltas:
+                with suppress(EngineError):
+                    names |= names_in(each.deltas).keys()
     if pending := names - waiting.gone:
         _wait(runtime, waiting, pending)
 
@@ -189,26 +253,43 @@ def ready(found: LedgerItem, steps: Iterable[Step], waiting: WaitingDeltas) -> L
     Raises ``HandlerError`` with the reason of the refusal for a row that a step moves, or for a delta that is damaged,
     and ``EngineUnavailable`` if one is pending.
     """
-    contributions = dict(found.contributions)
+    item, faults = ready_by_handler(found, steps, waiting)
+    for fault in faults.values():
+        raise fault
+    return item
+
+
+def ready_by_handler(
+    found: LedgerItem, steps: Iterable[Step], waiting: WaitingDeltas
+) -> tuple[LedgerItem, dict[str, EngineError | HandlerError]]:
+    """The same, with the errors by handler: what one row refuses concerns the handler that adds to it alone."""
+    contributions, faults = dict(found.contributions), dict[str, EngineError | HandlerError]()
     changed = {step.route.name: _changed_rows(step, found) for step in steps}
     for handler, each in found.contributions.items():
-        if not each.deltas:
+        if each.deltas:
+            try:
+                kept = _kept_names(each.deltas, changed.get(handler, frozenset()), waiting)
+                contributions[handler] = each._replace(deltas=names_text(kept))
+            except (EngineError, HandlerError) as error:
+                faults[handler] = error
+    return found._replace(contributions=contributions), faults
+
+
+def _kept_names(deltas: str, changed: frozenset[str], waiting: WaitingDeltas) -> dict[str, frozenset[str]]:
+    kept: dict[str, frozenset[str]] = {}
+    for name, rows in names_in(deltas).items():
+        if name in waiting.gone:
             continue
-        kept: dict[str, frozenset[str]] = {}
-        for name, rows in names_in(each.deltas).items():
-            if name in waiting.gone:
-                continue
-            if name in waiting.damaged:
-                raise HandlerError(waiting.damaged[name])
-            if (refused := waiting.refused.get(name)) is None or refused.refused is None:
-                raise EngineUnavailable(PENDING)
-            refusing = rows & refused.rows
-            if refusing & changed.get(handler, frozenset()):
-                raise HandlerError(refused.refused.reason)
-            if refusing:
-                kept[name] = refusing
-        contributions[handler] = each._replace(deltas=names_text(kept))
-    return found._replace(contributions=contributions)
+        if name in waiting.damaged:
+            raise HandlerError(waiting.damaged[name])
+        if (refused := waiting.refused.get(name)) is None or refused.refused is None:
+            raise EngineUnavailable(PENDING)
+        refusing = rows & refused.rows
+        if refusing & changed:
+            raise refused.refused.error
+        if refusing:
+            kept[name] = refusing
+    return kept
 
 
 def _changed_rows(step: Step, found: LedgerItem) -> frozenset[str]:

@@ -35,6 +35,7 @@ from itertools import chain, groupby, islice
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 from streamfold.commit.after_commit import put_rows, recompute_rows
+from streamfold.commit.buckets import WaitingDeltas
 from streamfold.commit.claims import OlderChanges
 from streamfold.commit.emptying import only_empty, remove_empty
 from streamfold.commit.folded_times import fold_units
@@ -43,6 +44,7 @@ from streamfold.commit.outcome import Outcome, Triages
 from streamfold.commit.pending import Progress
 from streamfold.commit.plan import Plan, Transaction, Unit, WrittenKey, by_handler, exceeds_transaction, pack
 from streamfold.commit.replanning import Replanner, writes_any
+from streamfold.commit.taking_back import TakingBack, WayBack
 from streamfold.commit.transactions import SENDS_MAX, is_throttled, join_all, table_of, throttled_by
 from streamfold.engines.call_slots import Flight
 from streamfold.engines.deadline import TRIES_MAX
@@ -218,6 +220,8 @@ class Committer:
         self.slots = 1 if first_transaction_alone else runtime.slots.count
         self.read_ahead = False  # the ledger items of the rest of the batch were read
         self.away: TableThrottled | None = None  # the store is still throttled: nothing is sent again
+        self.direct = False  # no more deltas are put: rows refuse some
+        self.taken_back: list[Unit] = []  # whose steps were taken back because of that, to be sent without deltas
         self.hot: set[WrittenKey] = set()  # rows that were throttled while others of their transaction were not
 
     @cached_property
@@ -236,13 +240,9 @@ class Committer:
             older = OlderChanges(runtime, self.progress)
             transactions = older.without_newer(transactions)
         self.attempts.add(most_shared_first(transactions) if runtime.slots.count > 1 else transactions)
-        flight = runtime.slots.flight()
-        try:
-            self._send_through(flight)
-        except Exception:
-            # A call in flight would write after its batch has failed, beside the retry.
-            join_all(flight, len(self.attempts.flying))
-            raise
+        self._send_all()
+        if self.progress.pending_work.waits:
+            self._wait_for_deltas()
         if older is not None:
             # Newer changes may have been committed meanwhile: only their claims, read now, show it.
             older.take_back()
@@ -253,9 +253,44 @@ class Committer:
             remove_empty(runtime, self.progress)
         if self.progress.pending_work.changed_entries:
             recompute_rows(runtime, self.progress)
-        # The caller says next that its work is done: the deltas must be in their rows before.
-        self.progress.wait_for_deltas(runtime)
         return self.progress.outcome
+
+    def _send_all(self) -> None:
+        flight = self.runtime.slots.flight()
+        try:
+            self._send_through(flight)
+        except Exception:
+            # A call in flight would write after its batch has failed, beside the retry.
+            join_all(flight, len(self.attempts.flying))
+            raise
+
+    def _wait_for_deltas(self) -> None:
+        """Waits for deltas: the caller says that its work is done, and they must be in their rows before.
+
+        What rows refuse is taken back, and its items are sent again without deltas, so that each fails or succeeds by
+        itself.
+        """
+        progress = self.progress
+        progress.wait_for_deltas(self.runtime, self._take_back)
+        if self.taken_back:
+            self.direct = True
+            progress.pending_work.begin_waiting_anew()
+            self._resend(self.replanner.again(self.taken_back, consistent=True), 0, apart=True)
+            self._send_all()
+            if progress.pending_work.waits:  # for deltas of others
+                progress.wait_for_deltas(self.runtime)
+
+    def _take_back(self, waiting: WaitingDeltas) -> None:
+        """Takes back the steps of this plan that put what a row refuses."""
+        taking = TakingBack(self.runtime, self.progress.pending_work, self.source.lives)
+        for (key, handler), (route, changes) in waiting.refused_waiters().items():
+            if (key, handler) not in self.progress.waiting or not taking.take(
+                WayBack(key, changes[0].item, route, changes)
+            ):
+                continue
+            waiting.forget(key, handler)
+            if (unit := self.progress.take_back(key, route)) is not None:
+                self.taken_back.append(unit)
 
     def _send_through(self, flight: Flight) -> None:
         attempts = self.attempts
@@ -263,7 +298,7 @@ class Committer:
             if not attempts:
                 # A row that another item owns may be released by a unit before these.
                 behind, self.progress.behind = self.progress.behind, []
-                attempts.add(_transactions(behind, self.runtime, apart=True))
+                attempts.add(self._transactions(behind, apart=True))
             while len(attempts.flying) < self.slots and (free := attempts.next_free()) is not None:
                 attempt = self._without_held(free) if self.progress.held else free
                 if attempt.transaction.units:
@@ -276,9 +311,19 @@ class Committer:
         units = self.progress.hold(attempt.transaction.units)
         if len(units) == len(attempt.transaction.units):
             return attempt
-        transactions = pack(units, self.runtime.chunk_actions, self.runtime.shared)
+        transactions = pack(units, self.runtime.chunk_actions, self.shared)
         self.attempts.add_first([Attempt(transaction, attempt.rounds) for transaction in transactions[1:]])
         return attempt._replace(transaction=transactions[0] if transactions else Transaction((), ()))
+
+    @property
+    def shared(self) -> Shared | None:
+        """Which additions go through deltas."""
+        shared = self.runtime.shared
+        return shared._replace(direct=True) if shared is not None and self.direct else shared
+
+    def _transactions(self, units: Sequence[Unit], *, apart: bool) -> list[Transaction]:
+        groups = [[unit] for unit in units] if apart else [units]
+        return [transaction for some in groups for transaction in pack(some, self.runtime.chunk_actions, self.shared)]
 
     def _begin(self, flight: Flight, attempt: Attempt) -> None:
         if len(attempt.transaction.units) == 1 and _goes_page_by_page(attempt.transaction):
@@ -375,11 +420,11 @@ class Committer:
         throttled, transaction = is_throttled(refused), attempt.transaction
         again = attempt._replace(conflicts=attempt.conflicts + 1, throttled=throttled)
         transactions: Sequence[Transaction] = [transaction]
-        shared = None if throttled else _sharing_since(self.runtime, attempt, refused)
+        shared = None if throttled or self.direct else _sharing_since(self.runtime, attempt, refused)
         if shared is None and not throttled:
             self.runtime.pace.met(len(transaction.writes))
         if shared is not None or (not throttled and len(transaction.writes) > self.runtime.chunk_actions):
-            transactions = pack(transaction.units, self.runtime.chunk_actions, shared or self.runtime.shared)
+            transactions = pack(transaction.units, self.runtime.chunk_actions, shared or self.shared)
         self.attempts.add_first([again._replace(transaction=transaction) for transaction in transactions])
 
     def _is_split_off(self, attempt: Attempt, refused: Refused) -> bool:
@@ -395,7 +440,7 @@ class Committer:
         apart = attempt._replace(conflicts=attempt.conflicts + 1, throttled=True, hot=True)
         first: list[Attempt] = []
         for is_hot, some in groupby(units, lambda unit: writes_any(unit, rows)):
-            transactions = _transactions([*some], self.runtime, apart=False)
+            transactions = self._transactions([*some], apart=False)
             found = [(apart if is_hot else attempt)._replace(transaction=transaction) for transaction in transactions]
             # The changes of an item keep their order for a handler that sees each of them.
             if is_hot and all(unit.steps for unit in units):
@@ -420,7 +465,7 @@ class Committer:
                 [part for part in parts if writes_any(part, rows)], throttled_by(refused, attempt.transaction.writes)
             )
             others = [part for part in parts if not writes_any(part, rows)]
-            remaining += [Attempt(one, each.rounds + 1) for one in _transactions(others, self.runtime, apart=False)]
+            remaining += [Attempt(one, each.rounds + 1) for one in self._transactions(others, apart=False)]
         self.attempts.add_first(remaining)
 
     def _stop(self, attempt: Attempt, refused: Refused) -> None:
@@ -443,7 +488,7 @@ class Committer:
         # Of a delta that the store does not take each unit may be the cause.
         unknown = not any(writes_any(unit, reasons) for unit in units_apart)
         for guilty, some in groupby(units_apart, lambda unit: unknown or writes_any(unit, reasons)):
-            transactions = _transactions([*some], self.runtime, apart=guilty)
+            transactions = self._transactions([*some], apart=guilty)
             conflicts = attempt.conflicts if guilty and not self.visits else 0
             attempts += [Attempt(transaction, attempt.rounds + 1, conflicts) for transaction in transactions]
         self.attempts.add_first(attempts)
@@ -452,9 +497,7 @@ class Committer:
         """Separates units by their tables, of which one may be missing or forbidden; False if there is but one."""
         if len(groups := _by_tables(attempt.transaction.units, self.source.lives)) == 1:
             return False
-        transactions = (
-            transaction for units in groups for transaction in _transactions(units, self.runtime, apart=False)
-        )
+        transactions = (transaction for units in groups for transaction in self._transactions(units, apart=False))
         self.attempts.add_first([attempt._replace(transaction=transaction) for transaction in transactions])
         return True
 
@@ -483,16 +526,14 @@ class Committer:
             (attempt, self.replanner.with_notes(attempt.transaction.units)) for attempt in self.attempts.taken_back()
         )
         transactions = (
-            (attempt, transaction)
-            for attempt, some in units
-            for transaction in _transactions(some, self.runtime, apart=False)
+            (attempt, transaction) for attempt, some in units for transaction in self._transactions(some, apart=False)
         )
         self.attempts.add_first([attempt._replace(transaction=transaction) for attempt, transaction in transactions])
 
     def _resend(self, units: Sequence[Unit], rounds: int, *, apart: bool = False) -> None:
         apart = apart or rounds > ROUNDS_TOGETHER_MAX
         self.attempts.add_first(
-            [Attempt(transaction, rounds) for transaction in _transactions(units, self.runtime, apart=apart)]
+            [Attempt(transaction, rounds) for transaction in self._transactions(units, apart=apart)]
         )
 
 
@@ -519,11 +560,6 @@ def _throttled(attempt: Attempt, refused: Refused) -> set[WrittenKey]:
     """The items at which an attempt was throttled."""
     writes = zip(attempt.transaction.writes, refused.reasons, strict=True)
     return {write.key for write, reason in writes if reason is not None and reason.code in THROTTLED}
-
-
-def _transactions(units: Sequence[Unit], runtime: Runtime, *, apart: bool) -> list[Transaction]:
-    groups = [[unit] for unit in units] if apart else [units]
-    return [transaction for some in groups for transaction in pack(some, runtime.chunk_actions, runtime.shared)]
 
 
 def _not_taken(key: WrittenKey, reason: Reason) -> EngineError | HandlerError:

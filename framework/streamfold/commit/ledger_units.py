@@ -4,20 +4,22 @@ from abc import ABC, abstractmethod
 from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from collections.abc import Set as AbstractSet
 from contextlib import suppress
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import partial
+from types import MappingProxyType
 from typing import Any, ClassVar, Generic, Protocol, TypeVar
 
-from streamfold.commit.buckets import ready, wait_for_items
+from streamfold.commit.buckets import ready_by_handler, wait_for_items
+from streamfold.commit.ledger_items import filled
 from streamfold.commit.outcome import Failed
 from streamfold.commit.pending import NamedByHandler, PendingWork
 from streamfold.commit.plan import Unit, ledger_unit
+from streamfold.commit.taking_back import without_refused
 from streamfold.commit.transactions import read_state
 from streamfold.engines import Engine, StateItems
-from streamfold.errors import EngineError, EngineUnavailable, HandlerError, redacted
-from streamfold.ledger.contribution import Contribution, LedgerItem, elsewhere, kept_text
+from streamfold.errors import EngineError, HandlerError
+from streamfold.ledger.contribution import Contribution, LedgerItem
 from streamfold.ledger.lives import NO_ROWS, Lives
-from streamfold.ledger.state_keys import contribution_key
 from streamfold.ledger.step import Step
 from streamfold.records.change import Change, ItemKey
 from streamfold.routes.route import Route
@@ -26,8 +28,6 @@ from streamfold.writes.guarded import RowKey, StateKey
 
 Coming = tuple[Route, Contribution, Contribution]
 """A handler, the item's earlier contribution through it as far as it is known, and its contribution now."""
-READS_MAX = 3
-"""Times that a ledger item and its large contributions are read until they match each other."""
 NOTHING_FOUND = LedgerItem.of(None)
 """An item that was never read, or is not in the ledger."""
 
@@ -77,6 +77,8 @@ class Follows(Protocol[FromSource]):
     def failed(self, read: Sequence[ReadItem[FromSource]], error: EngineError | HandlerError) -> None: ...
 
     def applied(self, read: ReadItem[FromSource]) -> None: ...
+
+    def partly_applied(self) -> None: ...
 
 
 class ImageSource(ABC):
@@ -138,56 +140,25 @@ def read_lives(engine: Engine, lives: Lives, steps: Iterable[Coming], *, consist
         lives.read(engine.read_rows(rows, consistent=consistent))
 
 
-def filled(engine: Engine, key: StateKey, found: LedgerItem, handlers: Collection[str]) -> LedgerItem:
-    """A ledger item with the large contributions of these handlers.
-
-    Raises ``EngineUnavailable`` if the item changes at each of ``READS_MAX`` reads; the records are retried.
-    """
-    # A step in between replaces the item and its large contributions, and both reads must be of one step.
-    for _ in range(READS_MAX):
-        whole = _with_large_contributions(engine, key, found, handlers)
-        if whole is not None:
-            return whole
-        found = LedgerItem.of(engine.read_state([key], consistent=True).get(key))
-    raise EngineUnavailable(f"Ledger item {redacted(key.pk)} changed while it was read.")
-
-
-def _with_large_contributions(
-    engine: Engine, key: StateKey, found: LedgerItem, handlers: Collection[str]
-) -> LedgerItem | None:
-    """The ledger item with its large contributions; None if the digest of one does not match: it changed between the
-    reads.
-    """
-    large = {
-        contribution_key(key, name): name
-        for name, each in found.contributions.items()
-        if name in handlers and elsewhere(each)
-    }
-    if not large:
-        return found
-    items = engine.read_state(large, consistent=True)
-    contributions = dict(found.contributions)
-    for where, name in large.items():
-        text = items[where]["s"] if where in items else ""
-        if kept_text(text) != contributions[name].text:
-            return None
-        contributions[name] = contributions[name]._replace(text=text)
-    return found._replace(contributions=contributions)
+Faults = Mapping[str, EngineError | HandlerError]
+"""Why no step of some handlers is planned, by their names."""
+NO_FAULTS: Faults = MappingProxyType({})
 
 
 def plan_ready(
-    pending_work: PendingWork, found: LedgerItem, plan: Callable[[LedgerItem], WithSteps | None]
-) -> tuple[WithSteps | None, LedgerItem]:
+    pending_work: PendingWork, found: LedgerItem, plan: Callable[[LedgerItem, Faults], WithSteps | None]
+) -> tuple[WithSteps | None, LedgerItem, Faults]:
     """What is planned of a ledger item whose last step is in the rows, with the ledger item as it was planned from.
 
-    The first plan shows which rows change: only these have to have taken what the last step added. Raises
-    ``HandlerError`` if one of them refuses it, and ``EngineError`` for a damaged item or if it is not there in time.
+    The first plan shows which rows change: only these have to have taken what the last step added. A handler fails
+    alone if one of its rows refuses that, or if it is not there in time. Raises ``EngineError`` for a damaged item.
     """
-    planned = plan(found)
+    planned, faults = plan(found, NO_FAULTS), NO_FAULTS
     if planned is not None and found.waits:
-        found = ready(found, planned.steps, pending_work.deltas)
-        planned = plan(found)
-    return planned, found
+        found, faults = ready_by_handler(found, planned.steps, pending_work.deltas)
+        faults = {step.route.name: faults[step.route.name] for step in planned.steps if step.route.name in faults}
+        planned = plan(found, faults)
+    return planned, found, faults
 
 
 def note_found(
@@ -200,7 +171,7 @@ def note_found(
     """Notes what a ledger item has pending: the notes of its steps, and the deltas that it names."""
     pending_work.note_found(key, item, causes[0], found)
     if found.waits:
-        pending_work.deltas.wait_for_item(found, *causes)
+        pending_work.deltas.wait_for_item(found, *causes, key)
 
 
 class LedgerUnits(Generic[FromSource]):
@@ -255,17 +226,42 @@ class LedgerUnits(Generic[FromSource]):
         try:
             for routes, named in () if read.is_next else self.source.pending_rows(read):
                 pending_work.take(named, routes, read.changes)
+            if read.found.waits:
+                application, waiting = self.runtime.application.name, pending_work.deltas
+                newer = [step.route for step in read.steps if step.version >= read.found.version(step.route.name)]
+                read.found = without_refused(application, read.item, newer, read.found, waiting)
             pending_work.note_found(read.key, read.item, read.routes, read.found)
-            unit, found = plan_ready(pending_work, read.found, partial(self._unit, read))
+            unit, found, faults = plan_ready(pending_work, read.found, partial(self._unit, read))
+            if faults:
+                self._fail_handlers(read, faults)
             if found.waits:
-                pending_work.deltas.wait_for_item(found, read.routes, read.changes)
+                self._wait_for(read, found)
         except (EngineError, HandlerError) as error:  # of this item alone: the others go on
             self.follows.failed([read], error)
             return None
-        if unit is None:
+        if unit is None and read.routes:
             self.follows.applied(read)
+        elif unit is not None and len(unit.routes) < len(read.routes):
+            self.follows.partly_applied()
         return unit
 
-    def _unit(self, read: ReadItem[FromSource], found: LedgerItem) -> Unit | None:
-        steps, retired, lives = tuple(read.steps), self.source.retired, self.source.lives
+    def _wait_for(self, read: ReadItem[FromSource], found: LedgerItem) -> None:
+        for route in read.routes:
+            try:
+                self.pending_work.deltas.wait_for_item(found, [route], read.changes, read.key)
+            except EngineError as error:  # the names of its deltas are damaged
+                self.follows.failed([replace(read, routes=(route,))], error)
+
+    def _fail_handlers(self, read: ReadItem[FromSource], faults: Faults) -> None:
+        """Fails handlers of an item alone: the others go on."""
+        for route in read.routes:
+            if route.name in faults:
+                self.follows.failed([replace(read, routes=(route,))], faults[route.name])
+        read.routes = tuple([route for route in read.routes if route.name not in faults])
+
+    def _unit(self, read: ReadItem[FromSource], found: LedgerItem, faults: Faults) -> Unit | None:
+        retired, lives = self.source.retired, self.source.lives
+        steps = tuple([step for step in read.steps if step.route.name not in faults])
+        if not steps:
+            return None
         return ledger_unit(read.key, read.item, steps, tuple(read.changes), found, read.added, retired, lives)

@@ -62,6 +62,7 @@ class Exceptions(NamedTuple):
     """The rows of a merge that are not simply added to."""
 
     refusing: dict[RowKey, str]  # rows that take no addition for good, with the reason
+    fatal: set[RowKey]  # of these: their tables are missing or forbidden
     removed: dict[RowKey, Mapping[str, Any] | None]  # rows that somebody removed, as they were found
 
 
@@ -121,7 +122,7 @@ class Mover:
 
     def _is_merged(self, deltas: Mapping[str, Delta], additions: Additions) -> bool:
         """Moves deltas in one transaction; False if one by one is needed, so that one row keeps no other waiting."""
-        exceptions, conflicts, limits = Exceptions({}, {}), 0, ""
+        exceptions, conflicts, limits = Exceptions({}, set(), {}), 0, ""
         tables = [*dict.fromkeys(row[0] for row in additions.rows)]
         for _ in range(TRIES_MAX + len(tables)):
             try:
@@ -136,6 +137,8 @@ class Mover:
                 suspects = {tables.pop()} if len(tables) > 1 else {row[0] for row in additions.rows}
                 exceptions.refusing.clear()
                 exceptions.refusing.update((row, str(error)) for row in additions.rows if row[0] in suspects)
+                exceptions.fatal.clear()
+                exceptions.fatal.update(exceptions.refusing)
                 continue
             if refused is None:
                 self.merged += len(deltas)
@@ -165,7 +168,7 @@ class Mover:
 
         A row is written also where the sum is 0: if somebody removed it, what new items add must not be lost.
         """
-        refusing, removed = exceptions
+        refusing, fatal, removed = exceptions
         marks = self._marked(additions, {*refusing, *removed})
         rows = [row for row in additions.rows if row not in refusing]
         writes: list[GuardedWrite] = []
@@ -177,7 +180,8 @@ class Mover:
             # Under its own name: ledger items know it by that, and their records are reported.
             now = int(self.runtime.clock())
             reason = "; ".join(dict.fromkeys(refusing[each.key] for each in remaining))
-            kept = Delta(tuple(remaining), delta.handlers, (), RowRefusal(reason, now))
+            is_fatal = any(each.key in fatal for each in remaining)
+            kept = Delta(tuple(remaining), delta.handlers, (), RowRefusal(reason, now, is_fatal))
             writes.append(SwapText(delta_key(self.runtime.application.name, name), kept.text(), self.texts[name]))
         for row in rows:
             if row in removed:

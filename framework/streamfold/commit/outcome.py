@@ -199,6 +199,15 @@ class Outcome:
         """The rows of a handler, to be counted up."""
         return self.tallies.setdefault(handler, Tallies())
 
+    def uncount(self, handler: str, written: int, removed: int) -> None:
+        """Takes the rows of one item out of a handler's count: its step was taken back."""
+        total = self.tally(handler)
+        total.written -= written
+        total.removed -= removed
+        total.unchanged -= not (written or removed)
+        if not (total.written or total.removed or total.unchanged or total.handed_on):
+            del self.tallies[handler]
+
     def count(self, word: str, handler: str, number: int = 1) -> None:
         """Counts under a word of a kind (``Derivation.says``)."""
         self.counts.setdefault(word, Counter())[handler] += number

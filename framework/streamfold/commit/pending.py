@@ -1,8 +1,9 @@
 """Pending work of a commit: the units that are done, failed or wait, and the rows that are still to be finished."""
 
 from collections import Counter, defaultdict, deque
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from functools import partial
+from itertools import product
 from typing import TYPE_CHECKING, Any
 
 from streamfold.commit.buckets import WaitingDeltas, wait_for_deltas
@@ -118,10 +119,16 @@ class PendingWork:
             self._deltas = WaitingDeltas()
         return self._deltas
 
+    def begin_waiting_anew(self) -> None:
+        """Waits for none of the deltas that were waited for before."""
+        tries_all = self.deltas.tries_all
+        self._deltas = WaitingDeltas()
+        self._deltas.tries_all = tries_all
+
     @property
     def waits(self) -> bool:
         """Whether anything waits for deltas."""
-        return self._deltas is not None
+        return self._deltas is not None and bool(self._deltas.waiters)
 
     @property
     def lowered(self) -> LoweredRows:
@@ -137,10 +144,12 @@ class PendingWork:
         """Whether a row was lowered, or an item notes one."""
         return self._lowered is not None
 
-    def wait_for(self, names: str, routes: Sequence[Route], changes: Sequence[Change]) -> None:
-        """Waits for the deltas that a ledger item or a claim names, if it names any."""
+    def wait_for(
+        self, names: str, routes: Sequence[Route], changes: Sequence[Change], key: StateKey | None = None
+    ) -> None:
+        """Waits for the deltas that a claim, or a ledger item of this key, names, if it names any."""
         if names:
-            self.deltas.wait_for(names, routes, changes)
+            self.deltas.wait_for(names, routes, changes, key)
 
     def causes(self, row: RowKey) -> list[Cause]:
         """The causes of the work of a row in ``changed_entries`` or ``lowered``."""
@@ -276,6 +285,9 @@ class Progress:
         self.behind: list[Unit] = []  # units whose row belongs to another item, to be tried again behind the others
         self.claimed: list[Unit] = []  # units behind claims that the store took
         self.known: list[Unit] = []  # units whose claims existed before
+        self.waiting: dict[tuple[StateKey, str], Unit] = {}  # that put deltas, by ledger item and handler
+        self.partly_applied = False  # the ledger had the steps of some handlers of an item
+        self._taken_back: dict[int, set[str]] = {}  # handlers whose steps were, by unit
 
     def commit(self, transaction: Transaction) -> None:
         """Counts the units of a transaction that the store took."""
@@ -289,7 +301,7 @@ class Progress:
             total.removed += tally.removed * times
             total.unchanged += 0 if tally.written or tally.removed else times
         self.pending_work.commit(units, rows)
-        if type(rows[-1] if rows else None) is SwapText:
+        if type(rows[-1] if rows else None) is SwapText:  # at the end, if there is one
             self._put_deltas(transaction)
         if self.lives is not None and self.lives.matter:
             self.lives.committed(rows)
@@ -297,7 +309,7 @@ class Progress:
     def _put_deltas(self, transaction: Transaction) -> None:
         """Has the work wait for deltas that were put with these units."""
         deltas = self.pending_work.deltas
-        deltas.put(write for write in transaction.writes if type(write) is SwapText)
+        deltas.put(write for write in transaction.writes if type(write) is SwapText and write.expected is None)
         for unit, guard in zip(transaction.units, transaction.guards, strict=True):
             if isinstance(guard, Claim):
                 self.pending_work.wait_for(guard.deltas, unit.routes, unit.changes)
@@ -305,8 +317,27 @@ class Progress:
                 routes = {route.name: route for route in unit.routes}
                 for each in guard.contributions:
                     if each.deltas and each.handler in routes:
-                        deltas.wait_for(each.deltas, [routes[each.handler]], unit.changes)
+                        deltas.wait_for(each.deltas, [routes[each.handler]], unit.changes, guard.key)
+                        self.waiting[guard.key, each.handler] = unit
                         deltas.items[guard.key, each.handler] = each.deltas
+
+    def take_back(self, key: StateKey, route: Route) -> Unit | None:
+        """A handler's part of a unit whose step was taken back, and is counted no more; None if there was no unit."""
+        if (unit := self.waiting.pop((key, route.name), None)) is None:
+            return None
+        tallies = [tally for tally in unit.tallies if tally.handler == route.name]
+        counted = self.outcome.fresh
+        for tally in tallies:
+            self.outcome.uncount(tally.handler, tally.written, tally.removed)
+        taken = self._taken_back.setdefault(id(unit), set())
+        taken.add(route.name)
+        if taken == {each.name for each in unit.routes}:  # before, other handlers of the item are done
+            for change in unit.changes:
+                index = next((place for place, each in enumerate(counted) if each is change), None)
+                if index is not None:
+                    del counted[index]
+        steps = tuple(step for step in unit.steps if step.route.name == route.name)
+        return unit._replace(steps=steps, routes=(route,), found=None)
 
     def done(self, unit: Unit) -> None:
         """Counts a unit that the state has already."""
@@ -338,6 +369,13 @@ class Progress:
             if to_report and not unit.steps:
                 self.held.add((unit.item, unit.routes[0].name))
 
+    def fail_changes(self, causes: Iterable[Causes], error: Exception) -> None:
+        """Fails changes of items that the ledger has, each for some handlers."""
+        self.note_fatal(error)
+        self.report(
+            Failed(change, route, error) for routes, changes in causes for route, change in product(routes, changes)
+        )
+
     def hold(self, units: Iterable[Unit]) -> list[Unit]:
         """Fails the units whose item and handler are held; returns the others."""
         if not self.held:
@@ -358,12 +396,15 @@ class Progress:
         self.outcome.failed += to_report
         return to_report
 
-    def wait_for_deltas(self, runtime: Runtime) -> None:
-        """Waits for the deltas of this work; what is not in the rows in time is reported."""
+    def wait_for_deltas(self, runtime: Runtime, take_back: Callable[[WaitingDeltas], None] | None = None) -> None:
+        """Waits for the deltas of this work; what is not in the rows in time is reported.
+
+        ``take_back``: takes back what rows refuse, before it is reported.
+        """
         if not self.pending_work.waits:
             return
         deltas, routes = self.pending_work.deltas, {route.name: route for route in runtime.application.routes}
-        self.report(wait_for_deltas(runtime, deltas))
+        self.report(wait_for_deltas(runtime, deltas, take_back))
         for handler, row in deltas.lost:
             if handler in routes:  # or it was retired
                 self.lose(row, [routes[handler]])
@@ -375,5 +416,6 @@ class Progress:
 
     def raise_fatal(self) -> None:
         """Raises a fatal error if nothing of the batch was done: then it concerns all of the batch."""
-        if self.fatal is not None and not (self.outcome.fresh or self.outcome.done or self.outcome.tallies):
+        done = self.outcome.fresh or self.outcome.done or self.outcome.tallies or self.partly_applied
+        if self.fatal is not None and not done:
             raise self.fatal

@@ -13,7 +13,7 @@ from typing import Any, NamedTuple, Protocol, TypeGuard
 
 from streamfold.errors import HandlerError
 from streamfold.keys.table import CONTRIBUTORS, OWNER, is_in_state
-from streamfold.ledger.contribution import REFERENCE, LedgerItem, holds_row
+from streamfold.ledger.contribution import REFERENCE, LedgerItem, holds_row, stored_rows
 from streamfold.ledger.deltas import (
     ADDITION_BYTES_MAX,
     ROWS_MAX,
@@ -29,6 +29,7 @@ from streamfold.ledger.deltas import (
 from streamfold.ledger.lives import NO_ROWS, Lives
 from streamfold.ledger.state_keys import row_names
 from streamfold.ledger.step import Step, Tally, Transition, optimistic, reconciled, replanned
+from streamfold.ledger.undo import before_text, just_before
 from streamfold.records.change import Change, ItemKey
 from streamfold.records.values import Value, value
 from streamfold.routes.route import Route, is_spread
@@ -56,7 +57,7 @@ from streamfold.writes.guarded import (
     too_large,
 )
 
-UnitWrite = RowWrite | PutState | DeleteState | AbsentSource
+UnitWrite = RowWrite | PutState | DeleteState | AbsentSource | SwapText
 WrittenKey = RowKey | StateKey
 
 
@@ -192,7 +193,10 @@ def unit_of(
     """The unit of a ledger step."""
     made, steps = transition, transition.steps
     routes = tuple([step.route for step in steps])
-    return Unit(item, made.guard, made.effects, routes, changes, made.tallies, steps, made.partial, added, found, lives)
+    effects: tuple[UnitWrite, ...] = made.effects
+    if found is not None and found.shares:  # what the steps replace in deltas that rows refuse
+        effects += tuple([write for handler, write in found.shares if any(route.name == handler for route in routes)])
+    return Unit(item, made.guard, effects, routes, changes, made.tallies, steps, made.partial, added, found, lives)
 
 
 def exceeds_transaction(unit: Unit) -> bool:
@@ -208,7 +212,7 @@ def without(unit: Unit, stale: Iterable[WrittenKey]) -> Unit:
     remaining = tuple(effect for effect in unit.effects if effect.key not in stale_keys)
     if len(remaining) == len(unit.effects):
         return unit
-    rows = [effect for effect in remaining if not isinstance(effect, PutState | DeleteState | AbsentSource)]
+    rows = [effect for effect in remaining if not isinstance(effect, PutState | DeleteState | AbsentSource | SwapText)]
     return unit._replace(effects=remaining, tallies=(Tally.of(unit.routes[0].name, rows),))
 
 
@@ -510,8 +514,22 @@ def _naming(
         if guard.revision is None:
             gone = shared.gone(guard.key, each.handler)
         kept = each.deltas if not names and not gone else names
-        contributions.append(each._replace(deltas=kept, gone=gone))
+        before = _changed_by(unit, steps[each.handler]) if names and not each.deltas else None
+        contributions.append(each._replace(deltas=kept, gone=gone, before=before))
     return guard._replace(contributions=tuple(contributions))
+
+
+def _changed_by(unit: Unit, step: Step) -> str | None:
+    """What a step changes that puts deltas, so that it can be taken back."""
+    if unit.found is not None:
+        stored = unit.found.contributions.get(step.route.name)
+        return (
+            before_text(stored.version, stored_rows(stored.text), step.after)
+            if stored
+            else before_text("", {}, step.after)
+        )
+    version = just_before(unit.changes[0].version_text)
+    return None if step.before is None else before_text(version, step.before, step.after)
 
 
 def _names(rows: Iterable[WrittenKey], deltas: Mapping[str, Additions]) -> str:

@@ -26,9 +26,11 @@ from streamfold.commit.transactions import (
     read_state,
 )
 from streamfold.errors import EngineError, HandlerError, RowTaken
+from streamfold.ledger.deltas import is_delta
 from streamfold.writes.guarded import (
     CONDITION,
     AddRow,
+    DeleteState,
     GuardedWrite,
     LedgerWrite,
     Reason,
@@ -78,12 +80,20 @@ class Replanner:
         for write, reason in zip(transaction.writes[count:], failing[count:], strict=True):
             # Units that assumed another contribution are planned again: the row's refusal does not apply to their new
             # writes.
-            if isinstance(write, SwapText):
+            if isinstance(write, SwapText) and write.expected is None:
                 continue  # refused with the ledger items that name the delta: the transaction had taken effect before
+            if reason is not None and isinstance(write, SwapText | DeleteState) and is_delta(write.key):
+                units = self._without_share(units, write.key)  # others have moved it, or taken their shares out
+                continue
             if reason is not None and not (assumed and isinstance(write, AddRow)) and write.key not in outlived:
                 units = self._without_refused(units, write, reason)
         self.rounds = int(self.lives.over == over)
         return self._in_other_lives(units, outlived) if outlived else units
+
+    def _without_share(self, units: list[Unit], delta: StateKey) -> list[Unit]:
+        """Units planned again that would take a share out of a delta which is not as it was read."""
+        changed = [unit for unit in units if writes_any(unit, {delta})]
+        return [unit for unit in units if not writes_any(unit, {delta})] + self.again(changed, consistent=True)
 
     def _in_other_lives(self, units: list[Unit], outlived: Collection[WrittenKey]) -> list[Unit]:
         """Units planned again that assumed another state of these rows."""
@@ -182,10 +192,13 @@ class Replanner:
         return self.desk.plan(read)
 
     def failed(self, read: Sequence[ReadItem[Unit]], error: EngineError | HandlerError) -> None:
-        self.progress.fail([each.origin for each in read], error)
+        self.progress.fail_changes(((each.routes, each.changes) for each in read), error)
 
     def applied(self, read: ReadItem[Unit]) -> None:
         self.progress.done(read.origin)
+
+    def partly_applied(self) -> None:
+        self.progress.partly_applied = True
 
     def _revisited(self, units: Sequence[Unit]) -> list[Unit]:
         if not units:

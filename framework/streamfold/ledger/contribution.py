@@ -24,7 +24,16 @@ from streamfold.routes.aggregates import (
     ordering_of,
     shown_of,
 )
-from streamfold.writes.guarded import ENTRIES, ChangedEntries, DeleteState, EntriesOfRow, PutState, RowKey, StateKey
+from streamfold.writes.guarded import (
+    ENTRIES,
+    ChangedEntries,
+    DeleteState,
+    EntriesOfRow,
+    PutState,
+    RowKey,
+    StateKey,
+    SwapText,
+)
 
 CONTRIBUTION_BYTES_MAX = 4096
 """A contribution above this size is stored in an item of its own, so that its neighbours stay cheap to write."""
@@ -68,6 +77,7 @@ class StoredContribution(NamedTuple):
     text: str  # of the contribution, or the digest of a large one
     pending: str = ""  # pending work: rows and entries that its steps changed, to be finished after their commit
     deltas: str | None = None  # names of deltas that hold what its steps add to rows (``ledger.deltas``); None: none
+    before: str | None = None  # what the step changed that put them, to take it back (``ledger.undo``)
 
 
 class LedgerItem(NamedTuple):
@@ -76,6 +86,7 @@ class LedgerItem(NamedTuple):
     revision: int  # 0 if there is no item
     live: int  # handlers with something stored
     contributions: Mapping[str, StoredContribution]  # by handler
+    shares: Sequence[tuple[str, SwapText | DeleteState]] = ()  # that leave refused deltas with a step, by handler
 
     @classmethod
     def of(cls, attributes: Mapping[str, Any] | None) -> "LedgerItem":
@@ -84,7 +95,11 @@ class LedgerItem(NamedTuple):
         stored = attributes.get
         parts = {
             (handler := name[:-2]): StoredContribution(
-                version, stored(handler + ".s", ""), stored(handler + ".u", ""), stored(handler + ".p")
+                version,
+                stored(handler + ".s", ""),
+                stored(handler + ".u", ""),
+                stored(handler + ".p"),
+                stored(handler + ".b"),
             )
             for name, version in attributes.items()
             if name.endswith(".v")
@@ -99,6 +114,9 @@ class LedgerItem(NamedTuple):
     def deltas(self, handler: str) -> str:
         """The names of the deltas of a handler's last step."""
         return (self.contributions[handler].deltas or "") if handler in self.contributions else ""
+
+    def version(self, handler: str) -> str:
+        return self.contributions[handler].version if handler in self.contributions else ""
 
     def references(self, handler: str) -> tuple[ItemKey, ...]:
         """The references of the item through a handler, whose contribution must be filled in if it is large."""

@@ -15,12 +15,14 @@ from json.encoder import encode_basestring as quoted
 from typing import Any, NamedTuple
 from zlib import crc32
 
-from streamfold.errors import EngineError, RecordError, damaged
+from streamfold.errors import EngineError, HandlerError, RecordError, damaged
 from streamfold.ledger.contribution import stored_key_text, untagged
 from streamfold.ledger.state_keys import ROW_NAME_LETTERS, row_name
-from streamfold.records.values import decode, number_text
+from streamfold.records.values import decode, minus, number_text
 from streamfold.writes.guarded import AddRow, RowKey, StateKey
 
+DELTAS = "delta#"
+"""How the partition keys of deltas begin."""
 BUCKETS = 16
 STRIPES = 16
 """Item collections of a bucket: one partition key takes 1,000 write units a second (Developer Guide,
@@ -67,8 +69,12 @@ def delta_key(application: str, name: str) -> StateKey:
     return StateKey(stripe_partition(application, bucket_in(name), int(name[1], 16)), name)
 
 
+def is_delta(key: StateKey) -> bool:
+    return key.pk.startswith(DELTAS)
+
+
 def stripe_partition(application: str, bucket: int, stripe: int) -> str:
-    return f"delta#{application}#{bucket:x}#{stripe:x}"
+    return f"{DELTAS}{application}#{bucket:x}#{stripe:x}"
 
 
 def head_key(application: str, bucket: int) -> StateKey:
@@ -125,6 +131,12 @@ class RowRefusal(NamedTuple):
 
     reason: str
     tried: int  # epoch seconds
+    fatal: bool = False  # the row's table is missing or forbidden: no record is parked for that
+
+    @property
+    def error(self) -> EngineError | HandlerError:
+        """The error of the records whose additions wait for the row."""
+        return EngineError(self.reason) if self.fatal else HandlerError(self.reason)
 
 
 class Delta(NamedTuple):
@@ -146,7 +158,10 @@ class Delta(NamedTuple):
 
     def text(self) -> str:
         """The text of the state item. Equal deltas have equal texts."""
-        refused = f',"refused":[{quoted(self.refused.reason)},{self.refused.tried}]' if self.refused else ""
+        refused = ""
+        if self.refused:
+            fatal = ",true" if self.refused.fatal else ""
+            refused = f',"refused":[{quoted(self.refused.reason)},{self.refused.tried}{fatal}]'
         met = f',"met":[{",".join(map(quoted, self.met))}]' if self.met else ""
         handlers = f',"by":[{",".join(map(quoted, self.handlers))}]'
         return f'{{"add":[{",".join(map(_addition_text, self.additions))}]{handlers}{met}{refused}}}'
@@ -220,6 +235,25 @@ class Additions:
         self.halves[half] = _checked(self.halves[half].merged(plain)) if half in self.halves else plain
         self.rows[write.key] = None
 
+    def take(self, write: AddRow) -> None:
+        """Takes an addition out again. Raises ``HandlerError`` if it is not among these, or the rest is no number."""
+        half = write.key, write.contributors_min is None
+        if (present := self.halves.get(half)) is None:
+            raise HandlerError("A delta does not hold what an item adds by it.")
+        amounts = dict(present.amounts)
+        for name, amount in write.amounts.items():
+            amounts[name] = minus(amounts.get(name, 0), amount)
+        minimum = None if present.contributors_min is None else present.contributors_min - (write.contributors_min or 0)
+        rest = present._replace(
+            amounts=amounts, contributors=present.contributors - write.contributors, contributors_min=minimum
+        )
+        if rest.contributors or minimum or any(amounts.values()):
+            self.halves[half] = _checked(rest)
+            return
+        del self.halves[half]
+        if (write.key, not half[1]) not in self.halves:
+            del self.rows[write.key]
+
     def entering(self, row: RowKey) -> AddRow | None:
         """What items add that are new to a row."""
         return self.halves.get((row, True))
@@ -237,5 +271,8 @@ class Additions:
 
     def delta(self, handlers: Iterable[str], met: Iterable[str]) -> Delta:
         """The delta of these additions."""
-        additions = [self.halves[half] for half in sorted(self.halves, key=str)]
-        return Delta(tuple(additions), tuple(sorted(handlers)), tuple(sorted(met)))
+        return Delta(self.in_order, tuple(sorted(handlers)), tuple(sorted(met)))
+
+    @property
+    def in_order(self) -> tuple[AddRow, ...]:
+        return tuple([self.halves[half] for half in sorted(self.halves, key=str)])

@@ -22,7 +22,7 @@ from streamfold.ledger.contribution import (
 from streamfold.ledger.contribution import writes as entry_writes
 from streamfold.ledger.lives import NO_ROWS, Given, Lives, target_of
 from streamfold.records.change import ItemKey, item_name
-from streamfold.records.values import WIDE, Number
+from streamfold.records.values import Number, minus
 from streamfold.routes.route import Route, Target, may_expire
 from streamfold.writes.guarded import (
     NO_VALUES,
@@ -223,7 +223,7 @@ def source_of(item: ItemKey) -> str:
 
 
 def _taken_back(key: RowKey, contribution: RowContribution, *, requires_contributor: bool) -> AddRow:
-    amounts = {name: _minus(0, amount) for name, amount in in_order(contribution.amounts).items() if amount}
+    amounts = {name: minus(0, amount) for name, amount in in_order(contribution.amounts).items() if amount}
     return AddRow(
         key, amounts, -1, contributors_min=1, removed=contribution.names, requires_contributor=requires_contributor
     )
@@ -263,15 +263,9 @@ def _amounts(before: Mapping[str, Number], after: Mapping[str, Number], but: Con
             continue
         if name not in before:
             amounts[name] = after[name]  # also where it is 0: the row then has the attribute
-        elif delta := _minus(after.get(name, 0), before[name]):
+        elif delta := minus(after.get(name, 0), before[name]):
             amounts[name] = delta
     return amounts
-
-
-def _minus(after: Number, before: Number) -> Number:
-    if isinstance(after, int) and isinstance(before, int):
-        return after - before
-    return WIDE.subtract(after, before)
 
 
 def _leaves(write: RowWrite) -> bool:

@@ -207,6 +207,17 @@ def reconciled(
     return transition._replace(guard=transition.guard._replace(fence=True))
 
 
+def taken_back(key: StateKey, item: ItemKey, step: Step, found: LedgerItem, lives: Lives | None = None) -> Transition:
+    """The step of a handler back to what the item contributed before, whose version falls, and which names no deltas.
+
+    The caller moves what a delta holds of it by that delta (``commit.taking_back``).
+    """
+    transition = _from_found(key, item, (step,), found, NO_ROWS, lives=lives)
+    guard = transition.guard
+    contributions = tuple([each._replace(deltas="") for each in guard.contributions])
+    return transition._replace(guard=guard._replace(contributions=contributions))
+
+
 def _from_found(
     key: StateKey,
     item: ItemKey,

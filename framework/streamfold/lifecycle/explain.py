@@ -5,7 +5,7 @@ from collections.abc import Callable, Iterator, Sequence
 from datetime import UTC, datetime
 from typing import Any, NamedTuple, TypeVar
 
-from streamfold.commit.ledger_units import filled
+from streamfold.commit.ledger_items import filled
 from streamfold.commit.referents import Asked, LookedUp, look_up
 from streamfold.derivations.derivation import derived
 from streamfold.engines import Engine, StoredItem

@@ -1,6 +1,7 @@
 """Corrects rows by the ledger, after somebody has changed, removed or put them by hand."""
 
 from collections.abc import Collection, Iterable, Mapping, Sequence
+from contextlib import suppress
 from decimal import DecimalException, localcontext
 from secrets import token_hex
 from typing import TYPE_CHECKING, Any, NamedTuple
@@ -169,7 +170,8 @@ class RowCorrection:
     Where additions may wait in deltas, a ledger item holds what is not in the row yet. Five seconds pass between the
     two scans of a marked row: all that was committed before the mark is readable in the second scan, and so are the
     deltas of all that the first one saw. Then a row of which something is pending is left: what waits would be added
-    twice.
+    twice. The buckets are looked into before the second scan, too, and five seconds pass again: what waits may be taken
+    back together with what the ledger item holds of it.
     """
 
     def __init__(self, runtime: Runtime, expiring: Collection[str] = ()) -> None:
@@ -244,7 +246,10 @@ class RowCorrection:
             return []
         is_second = any(row in self.held for row in rows if row in self.marked)
         waited = is_second and self._may_be_pending()
+        early: set[RowKey] = set()
         if waited:
+            self.runtime.wait(READABLE_SECONDS)
+            early = self._pending_before([row for row in rows if row in self.held])
             self.runtime.wait(READABLE_SECONDS)
         found = contributors_of(self.by, rows, self.others.see)
         stored, again = self.engine.read_rows(rows), []
@@ -252,6 +257,9 @@ class RowCorrection:
         is_readable = waited or not (is_second and self._may_be_pending())
         self.pending = {} if waited else None
         for row in rows:
+            if row in early:
+                self._leave(row, PENDING)
+                continue
             try:
                 held = _in_its_life(stored.get(row), found[row])
                 before, self.held[row] = self.held.get(row), held
@@ -265,6 +273,19 @@ class RowCorrection:
             except (EngineError, HandlerError) as error:
                 self._leave(row, str(error))
         return again
+
+    def _pending_before(self, rows: Iterable[RowKey]) -> set[RowKey]:
+        """The rows of which something is pending before the second scan.
+
+        What the first scan saw of an item may be taken back together with its delta. Then this look sees the delta, or
+        the second scan sees that the ledger item is another one.
+        """
+        self.pending, found = {}, set[RowKey]()
+        for row in rows:
+            with suppress(EngineError):  # a damaged delta: the look after the scan says so
+                if row in self.marked and self._is_pending(row):
+                    found.add(row)
+        return found
 
     def _may_be_pending(self) -> bool:
         # Read each time: a long command may have begun before the first process noted that it puts deltas.

@@ -9,7 +9,7 @@ from typing import Any, NamedTuple, TypeVar
 
 from streamfold.batch.manifest import RETIRED, read_manifest
 from streamfold.batch.process import check_application
-from streamfold.commit.ledger_units import filled
+from streamfold.commit.ledger_items import filled
 from streamfold.commit.pending import ItemAndHandler
 from streamfold.engines import StoredItem
 from streamfold.errors import NotStarted, SettingsError

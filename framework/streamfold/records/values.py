@@ -62,6 +62,13 @@ def decode_number(text: str) -> int | Decimal:
     return int(text) if text.isdigit() or (text[1:].isdigit() and text[0] == "-") else Decimal(text)
 
 
+def minus(one: Number, other: Number) -> Number:
+    """The difference of two numbers, exact whatever its digits."""
+    if isinstance(one, int) and isinstance(other, int):
+        return one - other
+    return WIDE.subtract(one, other)
+
+
 def number_text(value: int | Decimal) -> str:
     """The one spelling of a number: ``1.5``, ``100``, ``0``.
 

@@ -228,7 +228,7 @@ def _ledger_shape(write: guarded.LedgerWrite, _: Table) -> WriteShape:
                     each.handler,
                     each.pending is not None,
                     bool(each.expected),
-                    each.deltas and 1,
+                    each.deltas and (1, each.before is None),
                     each.gone and 1,
                 )
                 for each in write.contributions
@@ -257,10 +257,9 @@ def _ledger(write: guarded.LedgerWrite, _: Table) -> Description:
         )
         if contribution.pending is not None:
             sets.append(Attribute(name + ".u", _text(stored + ".pending")))
-        if contribution.deltas:
-            sets.append(Attribute(name + ".p", _text(stored + ".deltas")))
-        elif contribution.deltas is not None:
-            removes.append(name + ".p")
+        named, unnamed = _of_deltas(contribution, stored)
+        sets += named
+        removes += unnamed
         if write.fence:
             sets.append(Attribute(name + ".fence", TRUE))
         else:
@@ -277,6 +276,19 @@ def _ledger(write: guarded.LedgerWrite, _: Table) -> Description:
         removes.append(EXPIRES.name)
     adds = (Attribute("r", ONE), *((Attribute("live", _number("live")),) if write.live else ()))
     return Description(All(tuple(terms), phrase="as before"), Update(tuple(sets), tuple(removes), adds))
+
+
+def _of_deltas(contribution: guarded.HandlerContribution, stored: str) -> tuple[list[Attribute], list[str]]:
+    """The names of a step's deltas, and what it changes: set or removed together."""
+    name = contribution.handler
+    if contribution.deltas is None:
+        return [], []
+    if not contribution.deltas:
+        return [], [name + ".p", name + ".b"]
+    names = Attribute(name + ".p", _text(stored + ".deltas"))
+    if contribution.before is None:
+        return [names], [name + ".b"]
+    return [names, Attribute(name + ".b", _text(stored + ".before"))], []
 
 
 def _still_expected(contribution: guarded.HandlerContribution, stored: str) -> tuple[Term, ...]:

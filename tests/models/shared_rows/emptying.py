@@ -74,12 +74,20 @@ class Mutant(Enum):
     MENDS_UNMARKED = "8: a mender takes an equal row for one that nobody wrote"
     MENDS_AT_ONCE = "8: no pause between two scans: a transaction is readable in part"
     MENDS_ONE_SCAN = "8: one scan of the ledger is no moment: who came and who left are both in it"
+    MENDS_ONE_LOOK = "8: a mender looks into the bucket once: what was taken back before that is added"
     MENDS_ONE_STRIPE = "8: a mender looks into one stripe of the bucket"
     DROPPED_WHOLE = "9: a row that somebody removed loses what new items add in the same delta"
     DROPPED_UNSEEN = "9: a half is dropped though the row was mended meanwhile"
     ASIDE_RENAMED = "10: what a row refuses gets a new name: its records are acknowledged"
     ASIDE_PASSED = "10: what a row refuses is taken for settled: steps overtake it"
     ASIDE_UNNAMED = "10: a step names its own deltas alone: later steps overtake what a row refused before"
+    BACK_UNREAD = "13: a share leaves a delta that is not as it was read: it was moved meanwhile"
+    BACK_APART = "13: a share leaves its delta in another transaction than its ledger item's"
+    BACK_WHOLE = "13: what other items add to the row leaves the delta, too"
+    BACK_OF_OTHERS = "13: a process takes the step of another one back, which sees its delta gone, and acknowledges"
+    BACK_UNSEEN_BY_OTHERS = "13: who waits for the delta of another process takes a step for done that it took back"
+    BACK_OLDER = "13: an older step replaces what a row refuses: who put that takes it for done"
+    BACK_BESIDE = "13: the ledger item goes back, and rows that have what its step moved do not"
     PUT_AT_ONCE = "11: deltas are put as soon as the mark is: older code is still under way"
     OLDER_PASSES = "11: older code passes over the mark"
     BACK_AT_ONCE = "12: the mark is taken away before all that saw it open have ended"
@@ -103,6 +111,7 @@ class World(Protocol):
     share_of_deltas: float
     sources: dict[Key, Contribution]
     settled: dict[Key, Pending]
+    takes_back: bool
 
     def new_number(self) -> int: ...
 
@@ -377,16 +386,19 @@ class Mender(Actor):
         if not (yield from self.write(self.key, equals(stored), becomes(marked))):
             return False
         first = yield from self.scanned()
+        if not self.broken(Mutant.MENDS_ONE_LOOK, Mutant.MENDS_ONE_SCAN):
+            # What the first scan saw may be taken back, with its delta: then the second scan sees that, or this look
+            # sees the delta.
+            yield from self.pause()
+            if (yield from self.sees_pending()):
+                return False
         if not self.broken(Mutant.MENDS_ONE_SCAN):
             # All that was committed before the mark is readable in the second scan, and the deltas of all that the
             # first scan saw are readable in the bucket.
-            until = self.store.now + (0 if self.broken(Mutant.MENDS_AT_ONCE) else READABLE_AFTER + 1)
-            yield Call(lambda: None, not_before=until)
+            yield from self.pause()
             if first != (yield from self.scanned()):
                 return False
-        stripes = 1 if self.broken(Mutant.MENDS_ONE_STRIPE) else STRIPES
-        pending = yield from self.query(bucket_of(self.row), consistent=True, stripes=stripes)
-        if any(self.row in delta.parts for delta in pending.values()) and not self.broken(Mutant.MENDS_PENDING):
+        if (yield from self.sees_pending()):
             return False
         amounts = [ledger.contribution[self.row] for ledger in first.values() if self.row in ledger.contribution]
         mended = Row(sum(amounts), len(amounts)) if amounts else None
@@ -397,6 +409,15 @@ class Mender(Actor):
             return found.owner == mark or (unmarked and found[:2] == marked[:2] and found.owner != ANOTHER)
 
         return (yield from self.write(self.key, same, becomes(mended), mended=self.row))
+
+    def pause(self) -> Calls:
+        until = self.store.now + (0 if self.broken(Mutant.MENDS_AT_ONCE) else READABLE_AFTER + 1)
+        yield Call(lambda: None, not_before=until)
+
+    def sees_pending(self) -> Calls:
+        stripes = 1 if self.broken(Mutant.MENDS_ONE_STRIPE) else STRIPES
+        pending = yield from self.query(bucket_of(self.row), consistent=True, stripes=stripes)
+        return any(self.row in delta.parts for delta in pending.values()) and not self.broken(Mutant.MENDS_PENDING)
 
     def scanned(self) -> Calls:
         """Reads the ledger item by item."""

@@ -76,6 +76,7 @@ class History:
         self.mends = random.random() < (0.7 if much else 0.3)
         self.has_on = random.random() < (0.7 if much else 0.3)
         self.gives_up = random.random() < 0.2
+        self.takes_back = Random(seed).random() < 0.5
         self.store.slow = random.random() < 0.6
         self.faults = random.randrange(4, 25) if much else random.randrange(0, 12)
         begun = not self.changes_code or random.random() < 0.5

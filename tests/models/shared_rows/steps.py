@@ -17,6 +17,7 @@ from tests.models.shared_rows.store import (
     MANIFEST,
     ON_ROW,
     STRIPES,
+    Before,
     Claim,
     Contribution,
     Delta,
@@ -53,12 +54,14 @@ class Unit:
     def __init__(self, item: int, version: int, before: Contribution, after: Contribution) -> None:
         self.key: Key = ("ledger", item)
         self.version, self.before, self.after = version, before, after
+        self.first_version = version  # of its first record
         self.is_visit = False  # leads the item to its source, whatever the version
         self.found: Ledger | str | None = UNREAD
         self.guesses = False  # planned without a read: the ledger is assumed to agree with the old image
         self.notes_rows = False  # that it may leave empty; otherwise it requires that they stay
         self.lost: set[str] = set()  # rows that somebody removed: what it takes back from them is dropped
         self.passed: Pending = {}  # what rows that it does not move refuse of earlier steps
+        self.replaces: Mapping[Key, Delta] = {}  # what rows refuse of the last step, as it was read
         self.steps = 0  # that were committed with its own
 
     @property
@@ -67,12 +70,27 @@ class Unit:
 
     @property
     def held(self) -> Contribution:
+        if self.replaces:
+            return gone_back(self.ledger, self.replaces, alone=True)
         return self.before if self.guesses else self.ledger.contribution
 
     @property
     def moved(self) -> set[str]:
-        held = self.ledger.contribution
+        held = self.held
         return {row for row in {*held, *self.after} if held.get(row) != self.after.get(row)}
+
+
+def refusing_rows(ledger: Ledger, found: Mapping[Key, Delta]) -> set[str]:
+    """The rows whose additions by an item still are in deltas."""
+    return {row for name, rows in ledger.pending.items() if name in found for row in rows & {*found[name].parts}}
+
+
+def gone_back(ledger: Ledger, found: Mapping[Key, Delta], *, alone: bool) -> Contribution:
+    """What an item contributed before its last step: to all rows, or to those that refuse alone."""
+    assert ledger.before is not None
+    refusing, before = refusing_rows(ledger, found), ledger.before.contribution
+    target = {row: amount for row, amount in ledger.contribution.items() if alone and row not in refusing}
+    return target | {row: amount for row, amount in before.items() if not alone or row in refusing}
 
 
 class Planned:
@@ -97,6 +115,8 @@ class Committer(Actor):
         self.settling = Settling(world)
         self.promises: dict[Key, int] = {}  # by source: the steps committed until then
         self.failed = False  # some record is reported
+        self.versions: dict[Key, int] = {}  # of steps of others, that are taken for done
+        self.committed_keys: set[Key] = set()
 
     def commit(self, units: list[Unit]) -> Calls:
         """Commits units together; after a refusal one by one."""
@@ -106,6 +126,9 @@ class Committer(Actor):
             for unit in group:
                 ready += [unit] if (yield from self.is_ready(unit)) else []
             if not ready:
+                continue
+            if len(ready) > 1 and any(unit.replaces for unit in ready):  # two of them may have one delta
+                waiting += [[unit] for unit in ready]
                 continue
             planned = self.planned(ready)
             try:
@@ -128,8 +151,17 @@ class Committer(Actor):
             return True
         if unit.found == UNREAD:
             unit.found = yield from self.read(unit.key)
-        unit.guesses, unit.passed, ledger = False, {}, unit.ledger
+        unit.guesses, unit.passed, unit.replaces, ledger = False, {}, {}, unit.ledger
+        if ledger.pending and self.world.takes_back and not self.is_older:
+            yield from self.settling.are_settled(ledger.pending)
+            as_new = unit.version >= ledger.version or unit.is_visit or self.broken(Mutant.BACK_OLDER)
+            refused = {name: self.settling.refused[name] for name in ledger.pending if name in self.settling.refused}
+            if as_new and refused and ledger.before is not None:
+                # The step replaces what the last one asked of rows that refuse it.
+                unit.replaces = refused
+                return True
         if ledger.version >= unit.version and not unit.is_visit:
+            self.versions[unit.key] = ledger.version
             self.promises[unit.key] = ledger.steps
             if not self.broken(Mutant.REDELIVERY_EARLY):
                 self.settling.wait_for(ledger.pending)
@@ -147,6 +179,84 @@ class Committer(Actor):
         unit.passed = {name: rows for name, rows in named if rows}
         return ready
 
+    def took_back(self, key: Key) -> Calls:
+        """Takes the last step of an item back, whose additions a row refuses (guard 13)."""
+        for alone in (False, True):  # all that it moved, or what a row refuses
+            for _ in range(TRIES_MAX):
+                ledger = yield from self.read(key)
+                if not isinstance(ledger, Ledger) or not ledger.pending:
+                    return True
+                found = yield from self.read_together([*ledger.pending])
+                if not found:
+                    return True
+                if ledger.before is None or any(not delta.refused for delta in found.values()):
+                    return False
+                if not ledger.pending.keys() <= self.settling.own.keys() and not self.broken(Mutant.BACK_OF_OTHERS):
+                    return False
+                try:
+                    yield from self.send_back(self.way_back(key, ledger, found, alone=alone))
+                except Refused as refused:
+                    if any(where[0] == "row" for where in refused.found):
+                        break
+                    continue
+                return True
+        return False
+
+    def way_back(self, key: Key, ledger: Ledger, found: Mapping[Key, Delta], *, alone: bool) -> Transaction:
+        """One transaction: the ledger item goes back, and its share leaves the deltas, which are as they were read."""
+        assert ledger.before is not None
+        version, step, back = ledger.before.version, self.world.new_number(), Transaction()
+        refusing, target = refusing_rows(ledger, found), gone_back(ledger, found, alone=alone)
+        self.take_shares(back, key, ledger, found)
+        reverse = difference(ledger.contribution, target, key, ledger.version, step)
+        for row, part in sorted(reverse.items()):
+            if row in refusing or self.broken(Mutant.BACK_BESIDE):
+                continue
+            back.committed += part.effects
+            back.applied += part.effects
+            required = max(part.contributors_min, 1 - part.both.contributors)
+            back.write(("row", row), is_free(required), added(part.both))
+
+        def change(found: Ledger) -> Ledger:
+            steps = len(self.store.steps) + bool(back.committed)
+            return found._replace(
+                version=version,
+                contribution=target,
+                pending={},
+                before=None,
+                revision=found.revision + 1,
+                steps=steps,
+            )
+
+        back.write(key, lambda now: now is not None and now.revision == ledger.revision, change)
+        return back
+
+    def take_shares(self, back: Transaction, key: Key, ledger: Ledger, found: Mapping[Key, Delta]) -> None:
+        """Takes what an item adds out of deltas, each of which has to be as it was read."""
+        assert ledger.before is not None
+        changed = difference(ledger.before.contribution, ledger.contribution, key, ledger.version, 0)
+        for name, delta in sorted(found.items()):
+            parts = dict(delta.parts)
+            for row in sorted(ledger.pending[name] & parts.keys()):
+                own = frozenset(effect for effect in parts[row].effects if effect.source == key)
+                back.undone += own
+                parts[row] = parts[row].without(changed[row], own)
+                if not parts[row].effects or self.broken(Mutant.BACK_WHOLE):
+                    del parts[row]
+            unread = self.broken(Mutant.BACK_UNREAD)
+            condition = (lambda _: True) if unread else equals(delta)
+            back.write(name, condition, becomes(Delta(parts, delta.refused) if parts else None))
+
+    def send_back(self, back: Transaction) -> Calls:
+        if not self.broken(Mutant.BACK_APART):
+            yield from self.transact(back)
+            return
+        ledger = Transaction([write for write in back.writes if write.key[0] != "delta"])
+        ledger.committed, ledger.applied = back.committed, back.applied
+        deltas = Transaction([write for write in back.writes if write.key[0] == "delta"], undone=back.undone)
+        yield from self.transact(ledger)
+        yield from self.transact(deltas)
+
     def planned(self, units: list[Unit]) -> Planned:
         planned, carried = Planned(), dict[int, Parts]()
         of_unit: dict[Key, set[str]] = {}  # rows that it adds to by deltas
@@ -154,6 +264,8 @@ class Committer(Actor):
             step = self.world.new_number()
             parts = difference(unit.held, unit.after, unit.key, unit.version, step)
             noted: set[str] = set()
+            if unit.replaces:
+                self.take_shares(planned.transaction, unit.key, unit.ledger, unit.replaces)
             for row, part in parts.items():
                 planned.transaction.committed += part.effects
                 if self.may_put and self.chance(self.world.share_of_deltas):
@@ -195,9 +307,15 @@ class Committer(Actor):
         def change(found: Ledger | None) -> Ledger:
             found = found or Ledger(0, {}, revision=0)
             kept = found.pending if is_older else pending
-            version, steps = max(unit.version, found.version), len(self.store.steps) + len(committed)
+            replaced = unit.replaces and not unit.is_visit  # BACK_OLDER alone lets the version fall
+            version = unit.version if replaced else max(unit.version, found.version)
+            steps = len(self.store.steps) + len(committed)
             unit.steps = steps
-            return Ledger(version, unit.after, kept, note, found.revision + 1, steps)
+            version_before = unit.first_version - 1 if unit.guesses else unit.ledger.version
+            if unit.replaces and unit.ledger.before is not None and not unit.is_visit:
+                version_before = unit.ledger.before.version
+            before = Before(version_before, unit.held) if named and not unit.passed and not is_older else None
+            return Ledger(version, unit.after, kept, note, found.revision + 1, steps, before)
 
         planned.transaction.write(unit.key, self.ledger_guard(unit), change)
 
@@ -275,6 +393,7 @@ class Committer(Actor):
         self.settling.own |= planned.deltas
         for unit in units:
             self.promises[unit.key] = unit.steps
+            self.committed_keys.add(unit.key)
             self.settling.wait_for({**unit.passed, **planned.named.get(unit.key, {})})
         for key, note in planned.notes.items():
             yield from self.finish(key, note)
@@ -294,7 +413,16 @@ class Committer(Actor):
     def end(self) -> Calls:
         """Whether the work is done: all that it put, and all that its items name, is in the rows."""
         if not self.broken(Mutant.EARLY) and not (yield from self.settling.settled()):
+            if self.settling.refused and self.world.takes_back:
+                # The records are processed again: here in the next batch, in the code at once, without deltas.
+                for key in sorted(self.promises):
+                    if key[0] == "ledger" and key in self.committed_keys and (yield from self.took_back(key)):
+                        self.failed = True
             return False
+        for key, version in () if self.broken(Mutant.BACK_UNSEEN_BY_OTHERS) else sorted(self.versions.items()):
+            ledger = yield from self.read(key)
+            if ledger is None or ledger.version < version:  # its process took the step back
+                return False
         return not self.failed
 
 
@@ -314,7 +442,9 @@ class Batch(Committer):
         units: dict[int, Unit] = {}
         for item, version, before, after in self.records:
             first = units[item].before if item in units else self.derived(before)
+            first_version = units[item].first_version if item in units else version
             units[item] = Unit(item, version, first, self.derived(after))
+            units[item].first_version = first_version
         for group in [[*units.values()]] if self.together else [[unit] for unit in units.values()]:
             yield from self.commit(group)
         for item, version, _, after in self.records if self.on else ():

@@ -47,6 +47,9 @@ class Half(NamedTuple):
     def plus(self, other: "Half") -> "Half":
         return Half(self.amount + other.amount, self.contributors + other.contributors)
 
+    def minus(self, other: "Half") -> "Half":
+        return Half(self.amount - other.amount, self.contributors - other.contributors)
+
 
 class Part(NamedTuple):
     """What a delta adds to one row. The halves stay apart, because a row that somebody removed takes only the first."""
@@ -59,6 +62,11 @@ class Part(NamedTuple):
     def plus(self, other: "Part") -> "Part":
         entering, counted = self.entering.plus(other.entering), self.counted.plus(other.counted)
         return Part(entering, counted, self.contributors_min + other.contributors_min, self.effects | other.effects)
+
+    def without(self, other: "Part", effects: frozenset[Effect]) -> "Part":
+        """Without what one item adds."""
+        entering, counted = self.entering.minus(other.entering), self.counted.minus(other.counted)
+        return Part(entering, counted, self.contributors_min - other.contributors_min, self.effects - effects)
 
     @property
     def both(self) -> Half:
@@ -113,6 +121,13 @@ class Note(NamedTuple):
     rows: frozenset[str]
 
 
+class Before(NamedTuple):
+    """What a step began with."""
+
+    version: int
+    contribution: Contribution
+
+
 class Ledger(NamedTuple):
     """What one item contributes."""
 
@@ -122,6 +137,7 @@ class Ledger(NamedTuple):
     note: Note | None = None
     revision: int = 1
     steps: int = 0  # that were committed until then: what checks know
+    before: "Before | None" = None  # what its last step began with, if that put deltas: to take it back
 
 
 class Claim(NamedTuple):
@@ -152,6 +168,7 @@ class Transaction:
     committed: list[Effect] = field(default_factory=list)  # of steps that the ledger or a claim has from now on
     applied: list[Effect] = field(default_factory=list)  # that reach their rows
     dropped: list[Effect] = field(default_factory=list)  # that never will: their rows were removed by hand
+    undone: list[Effect] = field(default_factory=list)  # that never will: their steps are taken back
     mended: str = ""  # a row that is the sum of the ledger from now on
 
     def write(self, key: Key, condition: Condition, change: Change) -> None:
@@ -238,6 +255,10 @@ class Store:
         for effect in (*transaction.applied, *transaction.dropped):
             if effect not in self.open:
                 self.wrong = self.wrong or f"{effect} reaches its row a second time, or without its step"
+            self.open.discard(effect)
+        for effect in transaction.undone:
+            if effect not in self.open:
+                self.wrong = self.wrong or f"{effect} is taken back, and has reached its row"
             self.open.discard(effect)
         self.removed_by_hand.discard(transaction.mended)
         for effect in transaction.dropped:
