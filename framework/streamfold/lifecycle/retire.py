@@ -33,7 +33,7 @@ from streamfold.runtime import Runtime
 from streamfold.settings import Settings
 from streamfold.writes.guarded import DeleteState, StateKey
 
-ATTRIBUTES = (".v", ".s", ".fence", ".u", ".p")
+ATTRIBUTES = (".v", ".s", ".fence", ".u", ".p", ".b")
 """The suffixes of a handler's attributes in a ledger item."""
 UNKNOWN_ITEM = "The key of its item is too long for the state to hold it: its rows were not taken back."
 NOT_TAKEN_BACK = "The state still holds its contribution: no source of the handler has its key, or it is busy."
