@@ -27,7 +27,7 @@ from streamfold.ledger.step import Step
 from streamfold.records.change import Change, ItemKey
 from streamfold.records.images import Image
 from streamfold.routes.checks import check_view
-from streamfold.routes.route import Fields, Route, may_expire
+from streamfold.routes.route import Fields, Route, may_expire, times_to_live
 from streamfold.runtime import Runtime
 
 
@@ -145,7 +145,11 @@ class StepsWithReferents:
 
 
 def look_for_expiry(runtime: Runtime, route: Route, change: Change, after: Contribution) -> None:
-    """Warns once of a handler whose rows may expire before the items that contribute to them."""
+    """Warns once of a handler whose rows may expire before the items that contribute to them, or never."""
+    if after and times_to_live(route):
+        from streamfold.derivations.lifetimes import look_at_contribution  # few applications have rows that expire
+
+        look_at_contribution(runtime, route, after, (change,))
     if not (after and may_expire(route) and contributing(route).outlived(route, change, after)):
         return
     runtime.warn_once(

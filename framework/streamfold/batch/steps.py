@@ -25,7 +25,7 @@ from streamfold.ledger.step import Step, held_after
 from streamfold.records.change import Change, ItemKey
 from streamfold.records.images import Image, WatchedImage
 from streamfold.routes.checks import BOTH, check_view
-from streamfold.routes.route import Fields, Route, may_expire
+from streamfold.routes.route import Fields, Route, times_to_live
 from streamfold.runtime import Runtime
 
 BatchRead = ReadItem[BatchItem]
@@ -150,7 +150,7 @@ class Steps(ImageSource):
                 self.failing.fails(change, route, error)
         else:
             return None
-        if after and may_expire(route):
+        if after and times_to_live(route):
             look_for_expiry(self.runtime, route, change, after)
         before: Contribution | None = None if old is None else {}
         if old is not None and watched:

@@ -41,7 +41,7 @@ from streamfold.ledger.state_keys import ledger_key
 from streamfold.ledger.step import Step, Transition, reconciled
 from streamfold.records.change import Change, ItemKey, image_of, item_key
 from streamfold.records.values import encode
-from streamfold.routes.route import ROWS_LOST, Fields, Route
+from streamfold.routes.route import ROWS_LOST, Fields, Route, times_to_live
 from streamfold.runtime import Runtime
 from streamfold.writes.guarded import RowKey, StateKey
 
@@ -249,6 +249,10 @@ class Visits(ImageSource):
             after, error = derived(route, own.image, fields, self.runtime.known.schema)
             error = own.error or error
             if error is None:
+                if after and times_to_live(route):
+                    from streamfold.derivations.lifetimes import look_at_contribution
+
+                    look_at_contribution(self.runtime, route, after, ())
                 idle = tuple(self.idle.get((item, route.name), ()))
                 expects = route.name not in emptying
                 steps.append(Step(route, version, None, after, expects, own.references, idle))

@@ -320,6 +320,12 @@ def may_expire(route: Route) -> bool:
 
 
 @lru_cache(ROUTES_KEPT_MAX)
+def times_to_live(route: Route) -> Mapping[str, str]:
+    """The attributes of the time to live, by the tables of the rows and items that a route writes."""
+    return {key.table.name: key.table.ttl for key in route.writes if key.table.ttl is not None}
+
+
+@lru_cache(ROUTES_KEPT_MAX)
 def is_spread(route: Route) -> bool:
     """Whether a route's rows are shards."""
     return route.kind.spread(route)

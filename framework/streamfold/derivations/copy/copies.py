@@ -16,6 +16,7 @@ from streamfold.commit.folded_times import fold_times
 from streamfold.commit.outcome import Outcome
 from streamfold.commit.transactions import in_slots, is_stale, not_its_row, send
 from streamfold.derivations.derivation import Finishing, Planning, Work
+from streamfold.derivations.lifetimes import look_at_writes
 from streamfold.engines import StoredItem
 from streamfold.errors import (
     Contended,
@@ -49,6 +50,7 @@ def newest(work: Work, planning: Planning) -> list["Copied"]:
             planning.fails(change, work.route, error)
             continue
         if row is not None:
+            look_at_writes(planning.runtime, work.route, (row,), work.changes)
             return [Copied(work.route, tuple(work.changes), row)]
     return []
 

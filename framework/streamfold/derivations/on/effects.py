@@ -6,6 +6,7 @@ from typing import Any
 from streamfold.commit.plan import Unit, claim_unit
 from streamfold.derivations.derivation import Work
 from streamfold.derivations.expected import Expected, History, placed
+from streamfold.derivations.lifetimes import look_at_writes
 from streamfold.derivations.yielded import split, target_of, yielded
 from streamfold.errors import HandlerError, redacted, shown
 from streamfold.ledger.difference import source_of
@@ -15,13 +16,15 @@ from streamfold.records.encoded import digest
 from streamfold.records.values import Number, encode, number_text
 from streamfold.routes.effects import Add, Delete, Put
 from streamfold.routes.route import Fields, Route, Target
+from streamfold.runtime import Runtime
 from streamfold.writes.guarded import AddRow, GuardedPut, RowKey, RowWrite
 
 
-def claimed(application: str, work: Work, change: Change) -> list[Unit]:
+def claimed(runtime: Runtime, work: Work, change: Change) -> list[Unit]:
     """The unit of one change's effects behind a claim; none if there are no effects."""
     rows = effects(work.route, change, work.fields)
-    key = claim_key(application, work.route.name, work.item, change.identity_text)
+    look_at_writes(runtime, work.route, rows, (change,))
+    key = claim_key(runtime.application.name, work.route.name, work.item, change.identity_text)
     return [claim_unit(key, work.route, change, rows)] if rows else []
 
 

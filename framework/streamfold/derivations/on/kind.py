@@ -25,6 +25,7 @@ if TYPE_CHECKING:
     from streamfold.records.change import Change
     from streamfold.routes.declaration import Into
     from streamfold.routes.route import Needs, Route
+    from streamfold.runtime import Runtime
 
 
 class Filter(NamedTuple):
@@ -93,10 +94,10 @@ class On(OnChanges):
         return "claim, row guard" if any(target.owned for target in route.targets) else "claim"
 
     def of_change(self, work: Work, change: Change, planning: Planning) -> Planned:
-        return Planned(self._claimed(planning.runtime.application.name, work, change))
+        return Planned(self._claimed(planning.runtime, work, change))
 
     @cached_property  # an import statement costs, and this is called for each change
-    def _claimed(self) -> Callable[[str, Work, Change], list[Unit]]:
+    def _claimed(self) -> Callable[[Runtime, Work, Change], list[Unit]]:
         from streamfold.derivations.on.effects import claimed
 
         return claimed

@@ -1,0 +1,104 @@
+"""Warnings about times to live that remove no row, or remove it at once.
+
+DynamoDB takes the attribute that a table names as a number of whole seconds since 1970 (Developer Guide,
+howitworks-ttl). Anything else is stored without an error, and such a row stays for ever: nobody notices.
+"""
+
+import json
+from collections.abc import Iterable, Iterator, Mapping
+from decimal import Decimal
+from typing import TYPE_CHECKING, Any
+
+from streamfold.derivations.attributes.kind import MARK
+from streamfold.keys.table import is_in_state
+from streamfold.ledger.contribution import Contribution
+from streamfold.records.change import Change, times_of
+from streamfold.records.values import Number, decode
+from streamfold.routes.route import Route, times_to_live
+from streamfold.settings.limits import SECONDS_A_DAY
+from streamfold.writes.guarded import AddRow, GuardedPut, RowKey
+
+if TYPE_CHECKING:
+    from streamfold.runtime import Runtime
+
+SECONDS_MAX = 100_000_000_000
+"""The year 5138 in seconds, and 1973 in milliseconds: a larger number is no time in seconds."""
+Values = Mapping[str, Any]
+MILLISECONDS = "in milliseconds or finer: the row never expires. Divide it, item[...] // 1000"
+NO_NUMBER = "that is no number: the row never expires. Write the seconds since 1970, int(moment.timestamp())"
+FRACTION = "with a fraction: the row may never expire. Write whole seconds, int(...)"
+PAST = (
+    "more than a day before the change: the row is removed at once, and never if it is over five years. Write a time "
+    "after the change, in seconds since 1970"
+)
+"""What is said of a value; no message has the value itself, which is an item's content."""
+
+
+def look_at_contribution(runtime: "Runtime", route: Route, rows: Contribution, changes: Iterable[Change]) -> None:
+    """Warns once of a handler whose contributions give rows a time to live that DynamoDB does not take as such.
+
+    ``changes`` are those of the item; none if it is derived by itself, as in a backfill.
+    """
+    if names := times_to_live(route):
+        _look(runtime, route, names, _contributed(names, rows), changes)
+
+
+def look_at_writes(runtime: "Runtime", route: Route, writes: Iterable[object], changes: Iterable[Change]) -> None:
+    """Warns once of a handler whose effects do, or whose copies."""
+    if names := times_to_live(route):
+        _look(runtime, route, names, _written(writes), changes)
+
+
+def _contributed(names: Mapping[str, str], rows: Contribution) -> Iterator[tuple[RowKey, Values]]:
+    for row, each in rows.items():
+        values = {**(each.plain or {}), **each.amounts}
+        name = _name(names, row)
+        if name is not None and name in each.ordered:
+            for entry in each.ordered[name].entries.values():
+                found = json.loads(entry.content or "{}")
+                yield row, {name: decode(found)} if found else {}
+        yield row, values
+
+
+def _written(writes: Iterable[object]) -> Iterator[tuple[RowKey, Values]]:
+    for write in writes:
+        if isinstance(write, GuardedPut):
+            yield write.key, write.attributes or {}
+        elif isinstance(write, AddRow):
+            yield write.key, write.amounts
+
+
+def _name(names: Mapping[str, str], row: RowKey) -> str | None:
+    # Derived attributes are in the state until they are on their item: a route writes to one table of items.
+    return MARK + next(iter(names.values())) if is_in_state(row) else names.get(row[0])
+
+
+def _look(
+    runtime: "Runtime",
+    route: Route,
+    names: Mapping[str, str],
+    found: Iterable[tuple[RowKey, Values]],
+    changes: Iterable[Change],
+) -> None:
+    for row, values in found:
+        name = _name(names, row)
+        if name is None or values.get(name) is None:
+            continue
+        if why := _fault(values[name], changes):
+            own = name.removeprefix(MARK)
+            runtime.warn_once(
+                ("lifetime", route.name, why),
+                f"Handler {route.name!r} ({route.declared_at}) gives a row the time to live {own!r} {why}.",
+            )
+
+
+def _fault(value: Any, changes: Iterable[Change]) -> str:
+    """Why a value is no time to live; empty for one that is."""
+    if isinstance(value, bool) or not isinstance(value, Number):
+        return NO_NUMBER
+    if value >= SECONDS_MAX:
+        return MILLISECONDS
+    if isinstance(value, Decimal) and value != value.to_integral_value():
+        return FRACTION
+    now = max(times_of(changes), default=0.0)
+    return PAST if value < max(now - SECONDS_A_DAY, 0) else ""
