@@ -1,6 +1,7 @@
 """An application with one of what follows from items and from changes, and what a restore has to make of its table."""
 
 from streamfold.batch.process import process_event
+from streamfold.derivations.search.indexes import OPENED
 from streamfold.engines import DynamoEngine
 from streamfold.keys.table import MARKED
 from streamfold.records.values import decode
@@ -47,6 +48,22 @@ def changes(change):
 router.audit(ORDER)
 app = App("shop", routers=[router])
 """
+SEARCH = """
+
+@router.search(ORDER, to="orders", fields={"buyer": "keyword", "prices": "integer"}, parts=[LINE])
+def orders(order, parts):
+    return Document(buyer=order["buyer"], prices=[each["price"] for each in parts(LINE)])
+
+
+@router.search(LINE, to="lines", fields={"category": "keyword"}, lookup={"product": Lookup(PRODUCT)})
+def lines(line, product):
+    return Document(category=product["category"])
+
+
+router.audit(ORDER)"""
+WITH_SEARCH = CODE.replace("\nrouter.audit(ORDER)", SEARCH).replace(
+    "import Add, App, Count,", "import Add, App, Count, Document,"
+)
 AT = "2026-11-01T00:00:00Z"
 BEGINNINGS = ("HOME", "CATEGORY", "BUYER", "ORDER", "CHANGES", "AUDIT")
 
@@ -88,11 +105,13 @@ def put(client, table, records):
         )
 
 
-def derive(app, client, table, state, records, **options):
-    """Writes items, and has a function of the application process their records."""
+def derive(app, client, table, state, records, *, documents=None):
+    """Writes items, and has a function of the application process their records; ``documents`` takes those."""
     put(client, table, records)
-    engine = DynamoEngine(client, {"main": (app.tables["main"], table)}, state, **options)
-    assert process_event(Runtime(app, engine, Settings()), list(records)).failures == []
+    engine = DynamoEngine(client, {"main": (app.tables["main"], table)}, state)
+    opened = {} if documents is None else {OPENED: documents}
+    runtime = Runtime(app, engine, Settings(), opened=opened, outside=documents is not None)
+    assert [str(each.error) for each in process_event(runtime, list(records)).failures] == []
 
 
 def copy_restored(client, table, restored, first, later):

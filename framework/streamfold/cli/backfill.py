@@ -154,6 +154,7 @@ RULES = (
     ),
     RULES,
     checks=True,
+    outside=True,
     kinds=names_with("reconciles"),
 )
 def backfill(opened: Session) -> Report:
@@ -191,6 +192,7 @@ def backfill(opened: Session) -> Report:
     OPTIONS,
     RULES,
     checks=True,
+    outside=True,
 )
 def rebuild(opened: Session) -> Report:
     """Derive rows again from all items, after the code of their handlers changed.
@@ -256,6 +258,7 @@ def _report(opened: Session, what: str) -> Report:
         if given.dry_run:
             return Report()
         opened.confirm_writes()
+        opened.confirm_documents()
         return _carried_out(opened, plan, expected)
 
 

@@ -89,6 +89,7 @@ class RepairedItems:
     shell.yes_flag(),
     shell.json_flag(),
     checks=True,
+    outside=True,
 )
 def repair(opened: Session) -> Report:
     """Derive rows again from some items as they are now. The new contributions of the items replace the stored ones.
@@ -123,6 +124,7 @@ def repair(opened: Session) -> Report:
         items = GivenItems.each_once(items_in(app, given.keys) if given.keys else _reported(app, given.report))
     if not given.dry_run:
         opened.confirm_writes()
+        opened.confirm_documents()
     found = repaired_items(opened, routes, items, dry_run=given.dry_run)
     if found.given and not found.report.items:
         names = ", ".join(route.name for route in routes) or "a handler"

@@ -6,7 +6,6 @@ from typing import Any
 
 from streamfold.cli import shell
 from streamfold.cli.backfill import filled_again
-from streamfold.cli.explain import sink_of
 from streamfold.cli.items import item_text
 from streamfold.cli.output import Note, Printed, Report, counted, item_progress, note
 from streamfold.cli.session import Session, confirm
@@ -37,6 +36,7 @@ NEXT = (
     shell.yes_flag("removing rows"),
     shell.json_flag(),
     checks=True,
+    outside=True,
 )
 def restore(opened: Session) -> Report:
     """Remove the rows that a restored or copied table has from before, and derive them again from its items into an
@@ -117,9 +117,7 @@ def _corrected_attributes(opened: Session) -> Iterator[RemainingRow]:
 
 def _indexes(opened: Session) -> Iterator[SearchIndex]:
     """The indexes of the application's searches, where one search has one index."""
-    if opened.settings.search is None and not opened.store.is_local:
-        return
-    for route in searches_of(opened.app.routes):
+    for route in searches_of(opened.app.routes) if opened.settings.search is not None else ():
         if not options_of(route).index.fields:
             yield find_index(opened.app.routes, options_of(route).index.text, opened.settings)
 
@@ -136,7 +134,7 @@ def _other_indexes(app: Application) -> Iterator[Printed]:
 
 def _hidden_documents(opened: Session, index: SearchIndex) -> int:
     """Hides documents whose items the table does not have; returns how many documents were wrong."""
-    verifier = IndexVerifier(opened.runtime, index, sink_of(opened), index.alias, 0)
+    verifier = IndexVerifier(opened.runtime, index, opened.server(), index.alias, 0)
     wrong = verifier.verify(None, Random(0)).wrong  # noqa: S311 - all are compared
     repair(opened.runtime, index, wrong)
     return len(wrong)
