@@ -13,9 +13,13 @@ from streamfold.engines import NamedTable
 from streamfold.engines.memory import MemoryEngine
 from streamfold.errors import EngineError, NotOwned
 from streamfold.keys.marker import MARKER, MARKER_BYTES, MARKER_NUMBER
-from streamfold.keys.table import MARKED, STATE
+from streamfold.keys.table import MAIN, MARKED, STATE
 from streamfold.ledger.state_keys import identity_key, manifest_key
+from streamfold.lifecycle.exports import open_export
+from streamfold.records.change import Change, Origin
+from streamfold.records.sources import newest_sources
 from streamfold.settings import Settings
+from tests.helpers.exports import write_export
 from tests.helpers.separate import Died, SeparateStore, process
 from tests.helpers.source import Source
 
@@ -405,3 +409,16 @@ def test_the_stream_record_of_a_marker_reaches_no_handler_of_all_keys(records):
 def test_the_least_number_is_the_key_of_a_marker_and_no_other_number_is():
     key, _ = KEYS["numbers"]
     assert key.match_values(MARKER_NUMBER + Decimal("1E+88"), 1) is not None
+
+
+def test_a_marker_in_a_recording_is_no_item_of_a_local_state(records):
+    image = {"PK": {"S": MARKER}, "SK": {"S": MARKER}, MARKED: {"S": "{}"}}
+    body = {**records[0]["dynamodb"], "Keys": {"PK": {"S": MARKER}, "SK": {"S": MARKER}}, "NewImage": image}
+    changes = [Change({**records[0], "dynamodb": body}, Origin(MAIN, ""))]
+    assert list(newest_sources(changes)) == []
+
+
+def test_a_marker_in_an_export_is_no_item(tmp_path):
+    items = [{"PK": {"S": key}, "SK": {"S": key}} for key in ("one", MARKER, "two")]
+    export = open_export(write_export(tmp_path, items), MAIN, None)
+    assert [line.key[1] for line in export.lines()] == ["one", "two"]

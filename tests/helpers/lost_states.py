@@ -9,10 +9,10 @@ from random import Random
 
 from streamfold import App, Count, Key, Max, Router, Row, Sum
 from streamfold.batch.process import check_application, process_event
-from streamfold.engines import NamedTable
+from streamfold.engines import MemoryEngine, NamedTable
 from streamfold.errors import ManifestError, NotOwned, SettingsError
 from streamfold.keys.marker import is_marker
-from streamfold.keys.table import STATE
+from streamfold.keys.table import MAIN, STATE
 from streamfold.lifecycle.adoption import Adoption, Renaming
 from streamfold.lifecycle.page import Pages
 from streamfold.records.values import decode, encode
@@ -87,7 +87,9 @@ class MemoryTables:
     def put(self, table, partition, item):
         key = ("main", partition, "METADATA")
         image = None if item is None else encode(item)["M"]
-        table["sources"][key] = (str(next(self.versions)), image)
+        store = MemoryEngine([MAIN])
+        store._sources = table["sources"]
+        store.put_sources([(key, image, str(next(self.versions)))])
 
     def rows(self, table):
         return {key[1:]: decode({"M": row}) for key, row in table["rows"].items() if not is_marker(key[1])}

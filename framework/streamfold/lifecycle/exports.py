@@ -21,6 +21,7 @@ from typing import IO, Any, NamedTuple, cast
 
 from streamfold.engines import ScanCursor, ScanPage, Segment, StoredItem
 from streamfold.errors import RecordError, SettingsError
+from streamfold.keys.marker import is_marker
 from streamfold.keys.table import Table
 from streamfold.parking import make_client
 from streamfold.records.change import ItemKey, item_key
@@ -138,7 +139,8 @@ class Export:
         return (found for _, found in self._objects(self.files[number]))
 
     def _read_file(self, file: DataFile) -> Iterator[ExportLine]:
-        return (self._line(file, number, found) for number, found in self._objects(file))
+        lines = (self._line(file, number, found) for number, found in self._objects(file))
+        return (line for line in lines if not is_marker(line.key[1]))
 
     def _objects(self, file: DataFile) -> Iterator[tuple[int, Mapping[str, Any]]]:
         with self.read(file.name) as packed:

@@ -18,6 +18,7 @@ from collections.abc import Iterable, Iterator, Sequence
 from enum import Enum
 from typing import NamedTuple
 
+from streamfold.keys.marker import is_marker
 from streamfold.records.change import Change, ItemKey, times_of
 from streamfold.records.images import without_derived
 from streamfold.records.kinesis import LABEL, MICROSECONDS, images_digest
@@ -72,13 +73,17 @@ def source_of(change: Change) -> SourceImage:
 
 
 def newest_sources(changes: Iterable[Change]) -> Iterator[SourceImage]:
-    """The newest state of each item. Records without a new image are skipped."""
+    """The newest state of each item. Records without a new image are skipped, and those of a table's marker."""
     newest: dict[ItemKey, Change] = {}
     for change in changes:
         known = newest.get(change.item)
-        if change.has_new and (known is None or known.version_text < change.version_text):
+        if (
+            change.has_new
+            and not is_marker(change.item[1])
+            and (known is None or known.version_text < change.version_text)
+        ):
             newest[change.item] = change
-    return map(source_of, newest.values())
+    return (source_of(change) for item, change in newest.items() if not is_marker(item[1]))
 
 
 def order_of(image: SourceImage, stored: StoredSource | None) -> Order:
