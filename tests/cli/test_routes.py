@@ -379,3 +379,36 @@ def test_key_of_a_table_that_only_a_lookup_names_is_shown_with_its_handler(folde
     folder.app(LOOKED_UP)
     assert folder.run("routes", "--key", "7").out == "numbers: {p:number}  p=7  -> sales\n"
     assert "It begins like none of the templates numbers: {p:number}." in folder.run("routes", "--key", "x").out
+
+
+def written_to_a_target(folder):
+    """A recording with an item at the key of a target that no handler put, which is removed, and with a row."""
+    source = Source()
+    own, row = source.put("ORDER#000001", "TOTAL", total=500), source.put("ORDER#000002", "TOTAL", total=5, _sf_n=1)
+    return folder.records(own, source.remove("ORDER#000001", "TOTAL"), row, source.put("ORDER#000001", "METADATA"))
+
+
+WRITTEN = (
+    "2 records are of items at keys of ORDER#{number:06d} / TOTAL, the target of order_total, and no handler put them"
+)
+
+
+def test_items_of_a_recording_at_the_keys_of_rows_are_warned_of(folder):
+    ran = folder.run("routes", "--recording", written_to_a_target(folder))
+    assert ran.code == 0
+    assert WRITTEN in " ".join((ran.out + ran.err).split())
+
+
+def test_a_recording_with_rows_alone_gives_no_warning(folder):
+    recording = folder.records(Source().put("ORDER#000002", "TOTAL", total=5, _sf_n=1))
+    ran = folder.run("routes", "--recording", recording)
+    assert "no handler put" not in ran.out + ran.err
+
+
+@pytest.mark.parametrize("command", [["replay"], ["dev", "--once"]])
+def test_a_replay_warns_of_them_too(folder, command):
+    recording = written_to_a_target(folder)
+    ran = folder.run(*command, recording)
+    assert WRITTEN in " ".join((ran.out + ran.err).split())
+    found = json.loads(folder.run(*command, recording, "--json").out)
+    assert found["items_at_rows"] == {"main: ORDER#{number:06d} / TOTAL": 2}

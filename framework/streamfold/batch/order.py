@@ -50,7 +50,7 @@ class ItemWork:
 
     def sort_out(self, application: Application) -> None:
         """Leaves out routes that read no rows, if all changes are of a row: rows come back through the stream."""
-        self.writers = [change for change in self.changes if _is_writers(application, change)]
+        self.writers = [change for change in self.changes if application.is_of_writer(change)]
         if not self.writers:
             self.others = tuple([each for each in self.others if each[0].kind.reads_derived])
             self.off = tuple([route for route in self.off if route.kind.reads_derived])
@@ -267,13 +267,6 @@ def _count(work: ItemWork, report: Report, routing: Routing, noted: Container[It
         routing.deliver(report, name, changes)
     if not (work.ledger or work.others or work.subscribed or work.off or work.item in noted):
         report.unrouted[routing.shape(work.item, work.changes[0].table.delimiter)] += len(work.changes)
-
-
-def _is_writers(application: Application, change: Change) -> bool:
-    """Whether a change is of an item that the application's own code put at the key of a row, as far as it shows."""
-    if change.event == "REMOVE":
-        return change.has_old and application.is_writers(change.item, change.old.raw)
-    return change.has_new and application.is_writers(change.item, change.new.raw)
 
 
 def _near_miss_warning(item: ItemKey, miss: "NearMiss") -> str:

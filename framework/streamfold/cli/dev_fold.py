@@ -371,6 +371,7 @@ class Edition:
                 "bad_lines": [{"line": str(each.line), "why": each.why} for each in summary.bad_lines],
                 "unrouted": dict(summary.report.unrouted) if len(self.names) == len(self.digests) else {},
                 "unseen_attributes": list(map(unseen_object, summary.unseen)),
+                "items_at_rows": {each.target.stored_name: each.records for each in summary.at_rows},
             }
         )
 

@@ -3,20 +3,24 @@
 import os
 from base64 import b64decode
 from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import suppress
 from itertools import takewhile
 from typing import Any
 
 from streamfold.app import App
 from streamfold.batch.manifest import PARTIAL, RETIRED, Manifest
 from streamfold.cli import shell
-from streamfold.cli.output import Grid, Note, Printed, Report, is_too_wide
+from streamfold.cli.output import Grid, Note, Printed, Report, is_too_wide, warn
 from streamfold.cli.session import Session
-from streamfold.errors import SettingsError, manual, printable
+from streamfold.errors import RecordError, SettingsError, manual, plain, printable
 from streamfold.keys.key import Key, template_text
 from streamfold.keys.table import Table
 from streamfold.pages.graph import described, graph_of, mermaid
 from streamfold.pages.page import page, write_page
+from streamfold.records.envelope import Origins
 from streamfold.records.values import decode_number
+from streamfold.replay.files import BadLine, RecordedFiles
+from streamfold.routes.items_at_rows import ItemsAtRows, RecordedItemsAtRows
 from streamfold.routes.route import GROUP, RETRY, SOURCE
 from streamfold.settings import Settings
 
@@ -63,6 +67,10 @@ def settings(_: Session) -> Report:
         "The state file of a local replay. With it, or with --engine dynamodb, partial handlers are shown.",
     ),
     shell.STORE,
+    shell.file(
+        "--recording",
+        "A recording, as replay takes it: warn of its items at keys of targets that no handler put.",
+    ),
     shell.json_flag("Print one JSON object a line."),
 )
 def routes(opened: Session) -> Report:
@@ -72,9 +80,13 @@ def routes(opened: Session) -> Report:
     With a state, the command also shows which handlers are partial, and since when. A partial handler may have missed
     items: it was added to a state that others had written, or older code without it ran (STREAMFOLD_OLDER_CODE).
 
+    With a recording, the command warns of targets whose keys the application's own code writes. An item there has no
+    mark of a row, and no handler changes it.
+
     \b
     Examples:
       streamfold routes
+      streamfold routes --recording events/shop.jsonl
       streamfold routes --key ORDER#1042 METADATA
       streamfold routes --state shop.db --json
     """
@@ -93,7 +105,24 @@ def routes(opened: Session) -> Report:
         | more
         for route in app.routes
     ]
-    return Report(_chart_lines(app, rows, manifest), rows)
+    at_rows = _at_rows(opened) if given.recording is not None else ()
+    notes = [Note(f"Warning: {printable(plain(each.text))}") for each in at_rows]
+    objects = [{"target": each.target.stored_name, "items_at_rows": each.records} for each in at_rows]
+    return Report([*_chart_lines(app, rows, manifest), *notes], [*rows, *objects])
+
+
+def _at_rows(opened: Session) -> Sequence[ItemsAtRows]:
+    """The items of a recording at the keys of rows that no handler put. A line that is no record is left out."""
+    app = opened.app
+    origins, found = Origins(app.source_tables, opened.settings, warn, app.tables), RecordedItemsAtRows(app)
+    for entry in RecordedFiles([str(opened.given.recording)]):
+        if isinstance(entry, BadLine):
+            continue
+        with suppress(RecordError):
+            change = origins.change(entry[1])
+            if app.derived(change.item):
+                found.see(change)
+    return found.found()
 
 
 @shell.command(

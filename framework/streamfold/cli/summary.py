@@ -118,6 +118,7 @@ def summary_json(written: Written) -> str:
                 for key, missed in report.first_near.items()
             ],
             "unseen_attributes": [unseen_object(each) for each in summary.unseen],
+            "items_at_rows": {each.target.stored_name: each.records for each in summary.at_rows},
             "parked": dict(report.parked),
             "first_parked": report.first_parked,
             "off": dict(report.off),
@@ -246,6 +247,8 @@ def unwanted_lines(summary: Summary) -> Iterator[Printed]:
             f"{counted(count, 'record')} {match} {key.template} but for {miss.field!r}, and no handler of this key "
             f"read {them}: {first}{plain(miss.why)}. Next: correct {os.path.relpath(key.declared_at)}; see {page}"
         )
+    for at_rows in summary.at_rows:
+        yield Note(f"Warning: {printable(plain(at_rows.text))}")
     for unseen in summary.unseen[:SHOWN_MAX]:
         yield Note(f"Warning: {printable(plain(unseen.text))}")
     if len(summary.unseen) > SHOWN_MAX:

@@ -21,6 +21,7 @@ from streamfold.records.sources import SourceImage, newest_sources
 from streamfold.replay.files import STANDARD_INPUT, BadLine, Line, RecordedFiles
 from streamfold.replay.loaded_items import process_beside, sorted_changes
 from streamfold.routes.application import Application
+from streamfold.routes.items_at_rows import ItemsAtRows, RecordedItemsAtRows
 from streamfold.routes.named_attributes import NamedAttributes, UnseenAttribute
 from streamfold.routes.route import REFERENT
 from streamfold.runtime import Runtime
@@ -250,6 +251,7 @@ class Summary:
     absent: Sequence[ItemKey] = ()  # looked-up items that no record showed
     older: int = 0  # records that a loaded export has already
     unseen: Sequence[UnseenAttribute] = ()  # attributes that declarations name, and that no item had
+    at_rows: Sequence[ItemsAtRows] = ()  # of the derived ones, records of items that no handler put
     planned: PlannedWrites = field(default_factory=PlannedWrites)  # by a dry run
 
     @property
@@ -286,6 +288,7 @@ class Replay:
         self.summary = Summary()
         self._attributes = NamedAttributes(self.app.routes)
         self._derived: dict[ItemKey, bool] = {}
+        self._at_rows = RecordedItemsAtRows(self.app)
         self._removed: set[ItemKey] = set()  # looked-up items that a record showed the end of
 
     def process(self, lines: Iterable[tuple[Line, RawRecord] | BadLine], cursor: ReplayCursor | None = None) -> Summary:
@@ -319,6 +322,7 @@ class Replay:
             item for item in self.runtime.absent or () if item not in self._removed and not self.app.derived(item)
         ]
         self.summary.unseen = self._attributes.unseen()
+        self.summary.at_rows = self._at_rows.found()
         return self.summary
 
     def _batches(self, changes: Iterable[tuple[Line, Change]]) -> Iterator[list[tuple[Line, Change]]]:
@@ -349,6 +353,7 @@ class Replay:
             item = read[1].item
             if self._derived[item] if item in self._derived else self._is_derived(item):
                 self.summary.derived += 1
+                self._at_rows.see(read[1])
             else:
                 self._attributes.seen(read[1])
                 yield read

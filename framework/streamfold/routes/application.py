@@ -9,7 +9,7 @@ from streamfold.errors import DeclarationError, HandlerError, SettingsError, sho
 from streamfold.keys.key import Key, NearMiss
 from streamfold.keys.key_part import KeyComponent, KeyValue
 from streamfold.keys.table import MAIN, KeyType, Table, check_variables, is_name, is_writers, merged
-from streamfold.records.change import ItemKey
+from streamfold.records.change import Change, ItemKey
 from streamfold.records.values import RawImage
 from streamfold.routes.checks import chained, checked_routes, keys_of
 from streamfold.routes.route import SOURCE, Fields, Route, Target, may_expire
@@ -314,6 +314,13 @@ class Application:
         The rows of a history have none, so an item at their keys is always taken for one of them.
         """
         return bool(image) and is_writers(image) and not self._unmarked(item)
+
+    def is_of_writer(self, change: Change) -> bool:
+        """Whether a change of an item at the key of a target is of one of the application's own, as far as it shows."""
+        image = change.old if change.event == "REMOVE" else change.new
+        return (change.has_old if change.event == "REMOVE" else change.has_new) and self.is_writers(
+            change.item, image.raw
+        )
 
     def _unmarked(self, item: ItemKey) -> bool:
         return any(
