@@ -133,6 +133,20 @@ BROKEN = [
     ),
     ("failure destination", "projector", lambda it: drop(it, "DestinationConfig"), "are lost", "to a bucket"),
     (
+        "mapping settings",
+        "projector",
+        lambda it: mapping(it, MetricsConfig={"Metrics": []}, TumblingWindowInSeconds=30),
+        "TumblingWindowInSeconds is 30: expected none",
+        "set TumblingWindowInSeconds and MetricsConfig.Metrics on the mapping",
+    ),
+    (
+        "mapping settings",
+        "spreader",
+        lambda it: mapping(it, 1, BatchSize=10),
+        "BatchSize is 10: expected 1",
+        "set BatchSize",
+    ),
+    (
         "filter",
         "projector",
         lambda it: filtered(it, {"dynamodb": {"Keys": {"PK": {"S": [{"prefix": "CART#"}]}}}}),

@@ -67,6 +67,10 @@ class Account:
                 "BisectBatchOnFunctionError": True,
                 "MaximumRetryAttempts": 20,
                 "MaximumRecordAgeInSeconds": 86_000,
+                "BatchSize": 100,
+                "MaximumBatchingWindowInSeconds": 1,
+                "ParallelizationFactor": 1,
+                "MetricsConfig": {"Metrics": ["EventCount"]},
                 "DestinationConfig": {"OnFailure": {"Destination": "arn:aws:s3:::failures"}},
             },
             {
@@ -75,6 +79,8 @@ class Account:
                 "FunctionArn": f"arn:aws:lambda:{REGION}:{OWNER}:function:spreader",
                 "State": "Enabled",
                 "FunctionResponseTypes": ["ReportBatchItemFailures"],
+                "BatchSize": 1,
+                "ScalingConfig": {"MaximumConcurrency": 10},
             },
         ]
         self.streams = {"orders": {"StreamEnabled": True, "StreamViewType": "NEW_AND_OLD_IMAGES"}, "state": {}}
@@ -90,7 +96,7 @@ class Account:
                 "ApproximateNumberOfMessages": "0",
                 "RedrivePolicy": json.dumps({"deadLetterTargetArn": DEAD, "maxReceiveCount": 5}),
             },
-            "dead": {"ApproximateNumberOfMessages": "0"},
+            "dead": {"ApproximateNumberOfMessages": "0", "MessageRetentionPeriod": "1209600"},
         }
         self.objects = {"parked/": 0, f"aws/lambda/{UUID}/": 0}
         self.denied = set()

@@ -401,12 +401,13 @@ class Played:
         for step in sample.history:
             self.write(*step)
             self._remove_rows(CONTRIBUTORS)
-            with dying():
-                for item in items:
-                    self.run("operate", "repair", "--key", *item, "--yes", ON)
+            for item in items:
+                self.run("operate", "repair", "--key", *item, "--yes", ON)
         for item in items:
             self.write((item, None))
             self._remove_rows(CONTRIBUTORS)
+            with dying():
+                self.run("operate", "repair", "--key", *item, "--yes", ON)
             self.run("operate", "repair", "--key", *item, "--yes", ON)
 
     def redrive_pending(self, sample):

@@ -14,12 +14,23 @@ from streamfold.batch.manifest import PARTIAL, RETIRED, Manifest
 from streamfold.batch.process import check_settings, undeclared_names
 from streamfold.deploy.choices import RECORD_AGE_SECONDS
 from streamfold.deploy.deployed import LiveFunction, LiveMapping, NotAllowed, NotThere
-from streamfold.deploy.rules import DeploymentRule, mapping_rules
+from streamfold.deploy.rules import (
+    AGE,
+    ANSWERS,
+    DESTINATION,
+    HALVES,
+    RETRIES,
+    STARTS,
+    DeploymentRule,
+    mapping_rules,
+    timeout_rule,
+    timeout_seconds_min,
+)
+from streamfold.deploy.template_file import ABSENT
 from streamfold.derivations.derivation import derivation
 from streamfold.errors import SettingsError, manual
 from streamfold.lambda_entry.function import check_parking
 from streamfold.settings import Settings
-from streamfold.settings.limits import CALL_SECONDS_MAX
 from streamfold.testing.mapping_settings import FOREVER
 
 GOOD, BAD, UNSEEN = "good", "bad", "not allowed to look"
@@ -132,10 +143,10 @@ def older_code(settings: Settings) -> Diagnosis:
 
 def timeout(function: LiveFunction) -> Diagnosis:
     seconds, stop = int(function.described["Timeout"]), function.settings.stop_seconds
-    if seconds < (minimum := stop + CALL_SECONDS_MAX):
+    if not timeout_rule(stop).accepts(seconds):
         return bad(
             f"{seconds} seconds, and no call is begun in the last {stop} (STREAMFOLD_STOP_SECONDS)",
-            f"set Timeout to {minimum} or more, for example 60",
+            f"set Timeout to {timeout_seconds_min(stop):.0f} or more, for example 60",
         )
     return good(f"{seconds} seconds")
 
@@ -151,7 +162,7 @@ def is_enabled(content: Mapping[str, Any]) -> Diagnosis:
 
 
 def response_type(content: Mapping[str, Any]) -> Diagnosis:
-    if REPORTS_ITEMS not in content.get("FunctionResponseTypes", ()):
+    if not ANSWERS.holds(content):
         return bad(
             f"it lacks {REPORTS_ITEMS}: Lambda takes a batch with failures for done, and they are lost",
             f"FunctionResponseTypes: [{REPORTS_ITEMS}]",
@@ -164,7 +175,7 @@ def _rules(content: Mapping[str, Any]) -> Mapping[str, DeploymentRule]:
 
 
 def starting_position(content: Mapping[str, Any]) -> Diagnosis:
-    if not _rules(content)["StartingPosition"].holds(content):
+    if not STARTS.holds(content):
         return bad(
             f"{content.get('StartingPosition')} misses records while a mapping is made",
             "make it anew with StartingPosition: TRIM_HORIZON",
@@ -173,7 +184,7 @@ def starting_position(content: Mapping[str, Any]) -> Diagnosis:
 
 
 def bisect(content: Mapping[str, Any]) -> Diagnosis:
-    if not content.get("BisectBatchOnFunctionError"):
+    if not HALVES.holds(content):
         return bad(
             "a batch that ends the function is given up whole", "set BisectBatchOnFunctionError: true on the mapping"
         )
@@ -183,7 +194,7 @@ def bisect(content: Mapping[str, Any]) -> Diagnosis:
 def limits(content: Mapping[str, Any]) -> Diagnosis:
     retries, age = content.get("MaximumRetryAttempts", FOREVER), content.get("MaximumRecordAgeInSeconds", FOREVER)
     rules = _rules(content)
-    if not (rules["MaximumRetryAttempts"].holds(content) and rules["MaximumRecordAgeInSeconds"].holds(content)):
+    if not all(rules[rule.property].holds(content) for rule in (RETRIES, AGE)):
         return bad(
             f"{retries} retries, {age} seconds: without both limits a record is tried for ever, or lost",
             f"set MaximumRetryAttempts: 20 and MaximumRecordAgeInSeconds: {RECORD_AGE_SECONDS}",
@@ -194,9 +205,31 @@ def limits(content: Mapping[str, Any]) -> Diagnosis:
 def destination(mapping: LiveMapping) -> Diagnosis:
     if mapping.failures_to is None:
         return bad("records that are given up are lost", "set DestinationConfig.OnFailure to a bucket")
-    if mapping.failures_to.split(":")[2] != "s3":
+    if not DESTINATION.holds(mapping.content):
         return bad("only a bucket keeps whole records", "set DestinationConfig.OnFailure to a bucket")
     return good(mapping.failures_to.split(":")[2])
+
+
+WITH_LINES = (STARTS, ANSWERS, HALVES, RETRIES, AGE, DESTINATION)
+"""Rules of mappings with a line of their own, which says more."""
+
+
+def mapping_settings(content: Mapping[str, Any], rules: Mapping[str, DeploymentRule] | None = None) -> Diagnosis:
+    """The rules of a mapping that have no line of their own. ``rules``: those of a queue's mapping."""
+    own = [
+        each
+        for each in (rules or _rules(content)).values()
+        if each.property not in {one.property for one in WITH_LINES}
+    ]
+    wrong = [rule for rule in own if not rule.holds(content)]
+    if wrong:
+        found = [(rule, rule.found(content)) for rule in wrong]
+        texts = [
+            f"{rule.property} is {'missing' if value is ABSENT else value}: expected {rule.expected}"
+            for rule, value in found
+        ]
+        return bad("; ".join(texts), f"set {' and '.join(rule.property for rule in wrong)} on the mapping")
+    return good(f"{len(own)} settings are right")
 
 
 def partial_handlers(manifest: Manifest) -> Diagnosis:

@@ -3,6 +3,7 @@
 ``deployed`` asks AWS, ``diagnosis`` has the lines and what needs no further call.
 """
 
+import json
 import re
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from datetime import UTC, datetime, timedelta
@@ -40,6 +41,7 @@ from streamfold.deploy.diagnosis import (
     is_enabled,
     judged,
     limits,
+    mapping_settings,
     older_code,
     partial_handlers,
     response_type,
@@ -49,7 +51,18 @@ from streamfold.deploy.diagnosis import (
     timeout,
 )
 from streamfold.deploy.permissions import Place, Role, permissions
-from streamfold.deploy.rules import READERS_MAX, TOO_MANY_READERS, has_foreign_readers
+from streamfold.deploy.rules import (
+    KEPT_LETTERS,
+    MESSAGE_RULES,
+    READERS_MAX,
+    RECEIVES,
+    RECOVERY,
+    TOO_MANY_READERS,
+    has_foreign_readers,
+    time_to_live_rules,
+    visibility_rule,
+)
+from streamfold.deploy.template_file import ABSENT
 from streamfold.engines import NamedTable
 from streamfold.engines.keys import key_attributes
 from streamfold.errors import SettingsError, manual
@@ -63,8 +76,6 @@ from streamfold.testing.mapping_settings import Filters
 STARTED = re.compile(r'"started": ?(\d+)')
 """In a job's text: when it began, epoch seconds. Nothing else of it is looked at."""
 BOTH_IMAGES = "NEW_AND_OLD_IMAGES"
-TIMEOUTS_OF_A_QUEUE = 6
-"""A queue hides a message for six times the function's timeout (Lambda Developer Guide, services-sqs-configure)."""
 LAG_SECONDS_MAX = 900
 """As the alarm on the age of the stream."""
 LOOKED_BACK = timedelta(minutes=15)
@@ -131,6 +142,7 @@ class Doctor:
         }
         if mapping.service == SQS:
             return shared | {
+                "mapping settings": lambda: mapping_settings(content, MESSAGE_RULES),
                 "queue visibility": lambda: self._visibility(function, mapping),
                 "dead letters": lambda: self._dead_letters(mapping),
             }
@@ -138,6 +150,7 @@ class Doctor:
             "starting position": lambda: starting_position(content),
             "bisect": lambda: bisect(content),
             "limits": lambda: limits(content),
+            "mapping settings": lambda: mapping_settings(content),
             "failure destination": lambda: destination(mapping),
             "filter": lambda: self._filter(function, mapping),
             "readers": lambda: self._readers(mapping),
@@ -241,11 +254,12 @@ class Doctor:
     def _visibility(self, function: LiveFunction, mapping: LiveMapping) -> Diagnosis:
         seconds = int(self.account.queue(queue_arn_url(mapping.source_arn))["VisibilityTimeout"])
         timeout = int(function.described["Timeout"])
-        if seconds < (minimum := TIMEOUTS_OF_A_QUEUE * timeout):
+        rule = visibility_rule(timeout, function.name)
+        if not rule.accepts(seconds):
             return bad(
                 f"the queue hides a message for {seconds} seconds, and the function runs for up to {timeout}: segments "
                 "come twice at once",
-                MAKE_VISIBLE.format(minimum),
+                MAKE_VISIBLE.format(rule.value),
             )
         return good(f"{seconds} seconds")
 
@@ -254,6 +268,12 @@ class Doctor:
         found = re.search(r'"deadLetterTargetArn"\s*:\s*"([^"]+)"', policy)
         if found is None:
             return bad("the queue has no dead-letter queue: a failing segment comes for ever", "give it one")
+        if not RECEIVES.holds({"RedrivePolicy": json.loads(policy)}):
+            return bad(f"its RedrivePolicy is {policy}: expected maxReceiveCount {RECEIVES.expected}", "set it so")
+        kept = self.account.queue(queue_arn_url(found[1])).get(KEPT_LETTERS.property, ABSENT)
+        if kept is not ABSENT and not KEPT_LETTERS.accepts(kept):
+            text = f"{KEPT_LETTERS.property} of the dead-letter queue is {kept}: expected {KEPT_LETTERS.expected}"
+            return bad(text, f"set it to {KEPT_LETTERS.value}")
         if count := self.account.messages(queue_arn_url(found[1])):
             return bad(f"{count} segments were given up", "streamfold jobs --ring queues them again")
         return good("none waits")
@@ -383,7 +403,8 @@ class TableDoctor:
         answer = self.account.ask(DYNAMODB, "describe_time_to_live", TableName=table)["TimeToLiveDescription"]
         status, name = answer["TimeToLiveStatus"], answer.get("AttributeName")
         is_on = status in ("ENABLED", "ENABLING")
-        if is_on and name == attribute:
+        live = {"TimeToLiveSpecification": {"AttributeName": name, "Enabled": is_on}}
+        if all(rule.holds(live) for rule in time_to_live_rules(attribute)):
             return good(f"by {attribute}")
         command = f"aws dynamodb update-time-to-live --table-name {table} --time-to-live-specification "
         remedy = f"{command}Enabled=true,AttributeName={attribute}"
@@ -394,7 +415,8 @@ class TableDoctor:
     def _recovery(self, table: str) -> Diagnosis:
         answer = self.account.ask(DYNAMODB, "describe_continuous_backups", TableName=table)
         found = answer["ContinuousBackupsDescription"].get("PointInTimeRecoveryDescription", {})
-        if found.get("PointInTimeRecoveryStatus") != "ENABLED":
+        is_enabled = found.get("PointInTimeRecoveryStatus") == "ENABLED"
+        if not RECOVERY.holds({"PointInTimeRecoverySpecification": {"PointInTimeRecoveryEnabled": is_enabled}}):
             return bad(
                 "point-in-time recovery is off",
                 f"aws dynamodb update-continuous-backups --table-name {table} --point-in-time-recovery-specification "

@@ -20,6 +20,17 @@ from streamfold.deploy.functions import (
     dimensions,
 )
 from streamfold.deploy.permissions import Place, Role, permissions, policy
+from streamfold.deploy.rules import (
+    DESTINATION,
+    KEPT_LETTERS,
+    MESSAGE_RULES,
+    RECEIVES,
+    RECOVERY,
+    as_properties,
+    mapping_rules,
+    time_to_live_rules,
+    visibility_rule,
+)
 from streamfold.keys.table import STATE, Table
 from streamfold.lambda_entry.queue import RING
 from streamfold.routes.route import GROUP
@@ -30,12 +41,8 @@ TemplateValue = Any
 TIMEOUT_SECONDS = {STREAM: 60, QUEUE: 120}
 """Of a function: well above STREAMFOLD_STOP_SECONDS, and long enough for some pages of a segment."""
 VERIFIER_SECONDS = 900
-QUEUE_TIMEOUTS, QUEUE_RECEIVES = 6, 5
-"""Of a queue (Lambda Developer Guide, services-sqs-configure)."""
 DAY_SECONDS = 86_400
 CUT_OFF = {"AbortIncompleteMultipartUpload": {"DaysAfterInitiation": 1}}
-CONCURRENCY = 10
-"""Segments of fan-outs side by side."""
 LIVES_ON = {"DeletionPolicy": "Retain", "UpdateReplacePolicy": "Retain"}
 GOES = {"DeletionPolicy": "Delete", "UpdateReplacePolicy": "Delete"}
 VERSION = "2012-10-17"
@@ -67,19 +74,6 @@ USE_KEY = if_(
 NOTIFIED = [if_("OwnTopic", ref("AlarmTopic"), ref("AlarmTopicArn"))]
 
 
-MAPPING = {
-    "StartingPosition": "TRIM_HORIZON",
-    "BatchSize": ref("BatchSize"),
-    "MaximumBatchingWindowInSeconds": ref("WindowSeconds"),
-    "ParallelizationFactor": ref("ParallelizationFactor"),
-    "FunctionResponseTypes": ["ReportBatchItemFailures"],
-    "BisectBatchOnFunctionError": True,
-    "MaximumRetryAttempts": ref("Retries"),
-    "MaximumRecordAgeInSeconds": ref("RecordAgeSeconds"),
-    "MetricsConfig": {"Metrics": ["EventCount"]},
-    "DestinationConfig": {"OnFailure": {"Type": "S3", "Destination": att("FailureBucket")}},
-}
-"""What the mappings of all streams have."""
 DAILY = {
     "Daily": {
         "Type": "Schedule",
@@ -282,12 +276,15 @@ class SamTemplate:
     def _stream_event(self, function: DeployedFunction, logical: str) -> dict[str, Any]:
         existing = self.existing.get(logical)
         criteria = self.filter(function, logical).criteria
+        kinesis = existing is not None and existing.on_kinesis
+        own = as_properties(mapping_rules(kinesis=kinesis).values(), {DESTINATION.property: att("FailureBucket")})
+        own["DestinationConfig"]["OnFailure"]["Type"] = "S3"
         return {
-            "Type": "Kinesis" if existing is not None and existing.on_kinesis else "DynamoDB",
+            "Type": "Kinesis" if kinesis else "DynamoDB",
             "Properties": {
                 "Stream": self.stream_arn(logical),
                 **({} if criteria is None else {"FilterCriteria": criteria}),
-                **MAPPING,
+                **own,
             },
         }
 
@@ -366,12 +363,7 @@ class SamTemplate:
 
 
 def _messages_of(queue: str) -> dict[str, Any]:
-    messages = {
-        "Queue": att(queue),
-        "BatchSize": 1,
-        "FunctionResponseTypes": ["ReportBatchItemFailures"],
-        "ScalingConfig": {"MaximumConcurrency": CONCURRENCY},
-    }
+    messages = {"Queue": att(queue), **as_properties(MESSAGE_RULES.values())}
     again = {"Schedule": "rate(5 minutes)", "Input": json.dumps(RING)}
     return {
         "Messages": {"Type": "SQS", "Properties": messages},
@@ -388,12 +380,10 @@ def _role(statements: Sequence[TemplateValue]) -> dict[str, Any]:
 
 def _queue(function: DeployedFunction) -> dict[str, Any]:
     name, dead = function.queue, f"{function.queue}Failures"
-    kept = {"MessageRetentionPeriod": 14 * DAY_SECONDS, "SqsManagedSseEnabled": True}
-    properties = {
-        "VisibilityTimeout": QUEUE_TIMEOUTS * TIMEOUT_SECONDS[QUEUE],
-        "SqsManagedSseEnabled": True,
-        "RedrivePolicy": {"deadLetterTargetArn": att(dead), "maxReceiveCount": QUEUE_RECEIVES},
-    }
+    kept = {**as_properties([KEPT_LETTERS]), "SqsManagedSseEnabled": True}
+    properties = as_properties([visibility_rule(TIMEOUT_SECONDS[QUEUE], function.name), RECEIVES])
+    properties["SqsManagedSseEnabled"] = True
+    properties["RedrivePolicy"]["deadLetterTargetArn"] = att(dead)
     policy = {
         "Queues": [ref(name), ref(dead)],
         "PolicyDocument": _only_encrypted("sqs:*", [att(name), att(dead)]),
@@ -558,11 +548,11 @@ def _stored(types: Mapping[str, str], attributes: Sequence[str], ttl: str | None
         "BillingMode": "PAY_PER_REQUEST",
         "AttributeDefinitions": [{"AttributeName": name, "AttributeType": tag} for name, tag in types.items()],
         "KeySchema": _schema(attributes),
-        "PointInTimeRecoverySpecification": {"PointInTimeRecoveryEnabled": True},
+        **as_properties([RECOVERY]),
         "SSESpecification": if_("OwnKey", own_key, NO_VALUE),
     }
     if ttl is not None:
-        properties["TimeToLiveSpecification"] = {"AttributeName": ttl, "Enabled": True}
+        properties |= as_properties(time_to_live_rules(ttl))
     return {"Type": "AWS::DynamoDB::Table", **LIVES_ON, "Properties": properties}
 
 

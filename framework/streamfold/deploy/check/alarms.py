@@ -7,8 +7,9 @@ from typing import Any, NamedTuple
 
 from streamfold.deploy import alarms
 from streamfold.deploy.alarms import STANDS_STILL, Alarm
-from streamfold.deploy.check.review import FoundFunction, Review, described, number, one_of
+from streamfold.deploy.check.review import FoundFunction, Review, described
 from streamfold.deploy.functions import QUEUE, STATE_TABLE, STREAM
+from streamfold.deploy.rules import number, one_of
 from streamfold.deploy.template_file import ABSENT, Resource, Unknown
 from streamfold.lambda_entry.telemetry import NAMESPACE, unit_of
 from streamfold.testing.alarms import parsed, value_of

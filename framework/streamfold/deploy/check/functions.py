@@ -4,18 +4,10 @@ from collections import Counter
 from collections.abc import Iterable
 from typing import Any
 
-from streamfold.deploy.check.review import (
-    GROUP_VARIABLE,
-    VARIABLES,
-    FoundFunction,
-    Review,
-    described,
-    number,
-    one_of,
-    within,
-)
+from streamfold.deploy.check.review import GROUP_VARIABLE, VARIABLES, FoundFunction, Review, described
 from streamfold.deploy.choices import MEMORY_MB_MAX, MEMORY_MB_MIN
 from streamfold.deploy.functions import QUEUE, STATE_TABLE, STREAM, VERIFIER
+from streamfold.deploy.rules import TIMEOUT_SECONDS_MAX, number, one_of, timeout_rule, within
 from streamfold.deploy.template_file import ABSENT, Unknown
 from streamfold.derivations.derivation import fans_out
 from streamfold.errors import SettingsError, manual
@@ -25,8 +17,6 @@ from streamfold.settings.limits import STOP_SECONDS
 from streamfold.settings.readers import PREFIX
 
 ARCHITECTURES = ("arm64", "x86_64")
-TIMEOUT_SECONDS_MAX = 900
-"""Of a function (API Reference, CreateFunction)."""
 STOPS = 2
 """A function's time over STREAMFOLD_STOP_SECONDS, at least: within the rest, no call is begun."""
 SAME_EVERYWHERE = ("EPOCH", "RETENTION_DAYS", "AUDIT_KEY", "STATE_TABLE")
@@ -229,13 +219,11 @@ def _check_stop(review: Review, found: FoundFunction) -> None:
     name = PREFIX + "STOP_SECONDS"
     stop = number(review.template.first(found.variables.get(name, ABSENT)))
     timeout = number(review.template.first(found.resource.properties.get("Timeout", 3)))
-    if stop is not None and timeout is not None and STOPS * stop > timeout:
-        review.wrong(
-            found.name,
-            f"{VARIABLES}.{name}",
-            f"it is {stop:.0f} beside a Timeout of {timeout:.0f}: expected at most half of it, because no call "
-            "is begun with less time left",
-        )
+    rule = timeout_rule(STOP_SECONDS if stop is None else stop)
+    if timeout is not None and not rule.accepts(timeout):
+        path = "Properties.Timeout" if stop is None else f"{VARIABLES}.{name}"
+        beside = f"it is {timeout:.0f}" if stop is None else f"it is {stop:.0f} beside a Timeout of {timeout:.0f}"
+        review.wrong(found.name, path, f"{beside}: expected a Timeout of {rule.expected}")
 
 
 def _check_urls(review: Review) -> None:

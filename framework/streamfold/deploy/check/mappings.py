@@ -8,36 +8,28 @@ from collections.abc import Set as AbstractSet
 from itertools import product
 from typing import Any
 
-from streamfold.deploy.check.review import (
-    VARIABLES,
-    FoundFunction,
-    Review,
-    described,
-    is_on,
-    number,
-    one_of,
-    within,
-)
+from streamfold.deploy.check.review import VARIABLES, FoundFunction, Review, described
 from streamfold.deploy.filters import PATTERNS_MAX, Beginning, beginnings_of, filter_of
 from streamfold.deploy.functions import QUEUE, STREAM, VERIFIER
 from streamfold.deploy.rules import (
-    PARTIAL_RESPONSE,
+    DESTINATION,
+    MESSAGE_RULES,
     READERS_MAX,
     TOO_MANY_READERS,
     has_foreign_readers,
     mapping_rules,
+    number,
+    one_of,
 )
-from streamfold.deploy.template_file import ABSENT, Mapped, Resource, Unknown, is_bucket_arn
+from streamfold.deploy.template_file import ABSENT, Mapped, Resource, Unknown
 from streamfold.errors import SettingsError, manual
 from streamfold.keys.key import Key
 from streamfold.lambda_entry.queue import RING, STILL_SECONDS
 from streamfold.lifecycle.verify import AskedSample
 from streamfold.settings.readers import PREFIX
-from streamfold.testing.mapping_settings import RANGES, Filters
+from streamfold.testing.mapping_settings import Filters
 
 STREAMS = ("DynamoDB", "Kinesis")
-CONCURRENCY_MIN, CONCURRENCY_MAX = 2, 1000
-"""Of a queue's mapping (API Reference, ScalingConfig)."""
 
 
 def check_mappings(review: Review) -> None:
@@ -120,39 +112,22 @@ def _check_stream(review: Review, found: FoundFunction, mapping: Mapped) -> None
     at, given = (mapping.resource, mapping.path), mapping.properties
     kinesis = mapping.type == "Kinesis"
 
-    def require(path: str, accepts: Any, expected: str) -> None:
-        review.require(at, given, path, accepts, expected)
-
-    for rule in mapping_rules(kinesis=kinesis).values():
-        require(rule.property, rule.accepts, rule.expected)
-    require("BatchSize", within(*RANGES["batch_size"], default=100), "1 to 10000 records")
-    require("MaximumBatchingWindowInSeconds", within(*RANGES["window_seconds"], default=0), "0 to 300 seconds")
-    require("ParallelizationFactor", within(*RANGES["parallelization_factor"], default=1), "1 to 10")
-    require("TumblingWindowInSeconds", within(0, 0, default=0), "none: the function keeps no state of a window")
-    require("Enabled", lambda value: value is ABSENT or is_on(value), "true: records expire after a day")
-    require("MetricsConfig.Metrics", lambda value: value == ["EventCount"], "[EventCount], which the alarms read")
+    # A bucket may also be a resource of the template.
+    review.obey(at, given, *(rule for rule in mapping_rules(kinesis=kinesis).values() if rule is not DESTINATION))
     _check_destination(review, mapping)
     _check_filter(review, found, mapping, kinesis=kinesis)
 
 
 def _check_destination(review: Review, mapping: Mapped) -> None:
-    expected = "a bucket, which gets the records that are given up; a queue gets their numbers only"
+    at = mapping.resource, mapping.path
 
     def is_bucket(value: Any) -> bool:
         resource = review.template.resource_of(value)
-        return resource.type == "AWS::S3::Bucket" if resource is not None else is_bucket_arn(str(value))
+        return resource.type == "AWS::S3::Bucket" if resource is not None else DESTINATION.accepts(value)
 
-    review.require(
-        (mapping.resource, mapping.path),
-        mapping.properties,
-        "DestinationConfig.OnFailure.Destination",
-        is_bucket,
-        expected,
-    )
+    review.obey(at, mapping.properties, DESTINATION._replace(accepts=is_bucket))
     if "Events" in mapping.path:
-        review.require(
-            (mapping.resource, mapping.path), mapping.properties, "DestinationConfig.OnFailure.Type", one_of("S3"), "S3"
-        )
+        review.require(at, mapping.properties, "DestinationConfig.OnFailure.Type", one_of("S3"), "S3")
 
 
 # Filters.
@@ -341,24 +316,7 @@ def _check_jobs(review: Review, found: FoundFunction, sources: Sequence[Resource
 
 
 def _check_messages(review: Review, mapping: Mapped) -> None:
-    at, given = (mapping.resource, mapping.path), mapping.properties
-    review.require(at, given, "BatchSize", within(1, 1), "1: each segment has an invocation of its own")
-    review.require(
-        at,
-        given,
-        "FunctionResponseTypes",
-        one_of(PARTIAL_RESPONSE),
-        f"{PARTIAL_RESPONSE}: else a failure is acknowledged",
-    )
-    review.require(at, given, "Enabled", lambda value: value is ABSENT or is_on(value), "true: no fan-out goes on else")
-    review.require(
-        at,
-        given,
-        "ScalingConfig.MaximumConcurrency",
-        within(CONCURRENCY_MIN, CONCURRENCY_MAX, default=CONCURRENCY_MIN),
-        f"{CONCURRENCY_MIN} to {CONCURRENCY_MAX}",
-    )
-    review.require(at, given, "FilterCriteria", one_of(ABSENT), "none: a message that is filtered out is deleted")
+    review.obey((mapping.resource, mapping.path), mapping.properties, *MESSAGE_RULES.values())
 
 
 def _queues_again(review: Review, mapping: Mapped) -> bool:

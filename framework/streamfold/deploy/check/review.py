@@ -4,12 +4,13 @@ A finding is *wrong* where the deployed application would lose, repeat or hide s
 where a person may have a reason: memory, timeouts, aliases, parts that are left out, values that only AWS knows.
 """
 
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Iterator, Mapping
 from importlib import import_module
 from pathlib import Path
 from typing import Any, Literal, NamedTuple
 
 from streamfold.deploy.functions import ENTRIES, STREAM, DeployedFunction, Deployment, Sort
+from streamfold.deploy.rules import DeploymentRule, Predicate
 from streamfold.deploy.template_file import ABSENT, Mapped, Resource, TemplateFile, Unknown
 from streamfold.errors import shortened
 from streamfold.settings.readers import PREFIX
@@ -21,7 +22,6 @@ VALUE_LETTERS_MAX = 120
 LAMBDA_TYPES = ("AWS::Serverless::Function", "AWS::Lambda::Function")
 VARIABLES = "Properties.Environment.Variables"
 GROUP_VARIABLE = PREFIX + "GROUP"
-Predicate = Callable[[Any], bool]
 
 
 class TemplateFinding(NamedTuple):
@@ -108,6 +108,11 @@ class Review:
             elif not accepts(value):
                 self.findings.append(TemplateFinding(level, resource, full, f"{described(value)}: expected {expected}"))
 
+    def obey(self, at: tuple[str, str], given: Mapping[str, Any], *rules: DeploymentRule, level: Level = WRONG) -> None:
+        """Notes each value that a rule does not accept."""
+        for rule in rules:
+            self.require(at, given, rule.property, rule.accepts, rule.expected, level)
+
     def _functions(self) -> Iterator[FoundFunction]:
         for resource in self.template.of_type(*LAMBDA_TYPES):
             given = resource.properties.get("Environment")
@@ -165,32 +170,3 @@ def described(value: Any) -> str:
     if value is ABSENT:
         return "it is missing"
     return f"it is {shortened(str(value), VALUE_LETTERS_MAX)}"
-
-
-def number(value: Any) -> float | None:
-    """A number, which CloudFormation also takes as text; None for another value."""
-    if isinstance(value, bool):
-        return None
-    try:
-        return float(value)
-    except (TypeError, ValueError):
-        return None
-
-
-def within(minimum: float, most: float, *, default: float | None = None) -> Predicate:
-    """Accepts whole numbers in a range; with a default, a missing value too."""
-
-    def accepts(value: Any) -> bool:
-        found = default if value is ABSENT else number(value)
-        return found is not None and found == int(found) and minimum <= found <= most
-
-    return accepts
-
-
-def one_of(*values: Any) -> Predicate:
-    return lambda value: value in values
-
-
-def is_on(value: Any) -> bool:
-    """Whether a switch is on, which CloudFormation also takes as text."""
-    return value is True or str(value).lower() == "true"

@@ -3,11 +3,21 @@
 from collections.abc import Iterable, Iterator, Mapping
 from typing import Any
 
-from streamfold.deploy.check.review import VARIABLES, FoundFunction, Review, described, is_on, number, one_of, within
+from streamfold.deploy.check.review import VARIABLES, FoundFunction, Review, described
 from streamfold.deploy.functions import QUEUE, STATE_TABLE, STREAM
+from streamfold.deploy.rules import (
+    KEPT_LETTERS,
+    RECEIVES,
+    RECOVERY,
+    STANDARD,
+    is_on,
+    number,
+    one_of,
+    time_to_live_rules,
+    visibility_rule,
+)
 from streamfold.deploy.template_file import ABSENT, Resource, Unknown
 from streamfold.keys.table import NO_TRANSACTIONS, STATE, STRONG, Table
-from streamfold.settings.limits import SECONDS_A_DAY
 from streamfold.settings.readers import PREFIX, RETENTION_DAYS_MIN
 
 TABLE, GLOBAL_TABLE, BUCKET, QUEUE_TYPE = (
@@ -20,12 +30,6 @@ KEPT = ("Retain", "RetainExceptOnCreate", "Snapshot")
 """Deletion policies that keep what a resource holds."""
 RECORD_DAYS = 1
 """The age that a record may have when a bucket gets it: a stream keeps it for a day."""
-VISIBILITY_TIMES = 6
-"""The visibility of a message over the timeout of its function (Lambda Developer Guide, services-sqs-configure)."""
-RECEIVES_MIN = 5
-"""Receives before a message is given up (Lambda Developer Guide, services-sqs-configure)."""
-QUEUE_DAYS = 14
-"""The longest that a queue keeps a message (API Reference, SetQueueAttributes)."""
 BLOCKS = ("BlockPublicAcls", "BlockPublicPolicy", "IgnorePublicAcls", "RestrictPublicBuckets")
 
 
@@ -88,12 +92,12 @@ def _check_table(review: Review, resource: Resource, table: Table) -> None:
     _check_kept(review, resource)
     _check_keys(review, resource, table, review.deployment.app.key_types(table))
     if table.ttl is not None:
-        _check_time_to_live(review, resource, table.ttl)
+        review.obey(at, given, *time_to_live_rules(table.ttl))
     _check_indexes(review, resource, table)
     if any(table.name in found.function.subscribed for found in review.of(STREAM)):
         _check_view(review, resource, table)
     if resource.type == TABLE:
-        _check_recovery(review, at, given)
+        review.obey(at, given, RECOVERY)
 
 
 def _check_state(review: Review, resource: Resource) -> None:
@@ -106,9 +110,9 @@ def _check_state(review: Review, resource: Resource) -> None:
         )
     _check_kept(review, resource)
     _check_keys(review, resource, STATE, dict.fromkeys(STATE.attributes, "S"))
-    _check_time_to_live(review, resource, str(STATE.ttl))
+    review.obey(at, given, *time_to_live_rules(str(STATE.ttl)))
     if resource.type == TABLE:
-        _check_recovery(review, at, given)
+        review.obey(at, given, RECOVERY)
         nothing = "none: nothing is derived from the state"
         review.require(at, given, "StreamSpecification", one_of(ABSENT), nothing, "advice")
 
@@ -118,11 +122,6 @@ def _check_kept(review: Review, resource: Resource) -> None:
         review.require(
             (resource.name, ""), resource.body, name, one_of(*KEPT), "Retain: what it holds outlives the stack"
         )
-
-
-def _check_recovery(review: Review, at: tuple[str, str], given: Mapping[str, Any]) -> None:
-    path = "PointInTimeRecoverySpecification.PointInTimeRecoveryEnabled"
-    review.require(at, given, path, is_on, "true: the table can be restored")
 
 
 def _check_keys(review: Review, resource: Resource, table: Table, types: Mapping[str, str]) -> None:
@@ -161,13 +160,6 @@ def _schema_text(schema: Any) -> str:
 
 def _sorted(value: Any) -> Any:
     return sorted(value.items()) if isinstance(value, Mapping) else value
-
-
-def _check_time_to_live(review: Review, resource: Resource, attribute: str) -> None:
-    at, given = (resource.name, "Properties"), resource.properties
-    expected = f"{attribute}, by which items expire"
-    review.require(at, given, "TimeToLiveSpecification.AttributeName", one_of(attribute), expected)
-    review.require(at, given, "TimeToLiveSpecification.Enabled", is_on, "true")
 
 
 def _check_view(review: Review, resource: Resource, table: Table) -> None:
@@ -339,30 +331,13 @@ def is_anybody(principal: Any) -> bool:
 def _check_queue(review: Review, found: FoundFunction, queue: Resource) -> None:
     at, given = (queue.name, "Properties"), queue.properties
     timeout = number(review.template.first(found.resource.properties.get("Timeout", 3))) or 0
-    shortest = VISIBILITY_TIMES * timeout
-    hidden = f"{shortest:.0f} seconds or more, {VISIBILITY_TIMES} times the Timeout of {found.name}"
-    review.require(at, given, "VisibilityTimeout", within(shortest, 43_200, default=30), hidden)
-    review.require(
-        at, given, "FifoQueue", lambda value: not is_on(value), "a standard queue: segments would wait for each other"
-    )
-    review.require(
-        at,
-        given,
-        "RedrivePolicy.maxReceiveCount",
-        within(RECEIVES_MIN, 1000),
-        f"{RECEIVES_MIN} or more, and a dead-letter queue",
-    )
+    review.obey(at, given, visibility_rule(timeout, found.name), STANDARD, RECEIVES)
     _check_encrypted(review, queue)
     _check_policies(review, queue, "AWS::SQS::QueuePolicy", "Queues")
     for target in review.values(given, "RedrivePolicy.deadLetterTargetArn"):
         dead = review.template.resource_of(target)
         if dead is not None and dead.type == QUEUE_TYPE:
-            days = QUEUE_DAYS * SECONDS_A_DAY
-            longest = f"{days}, the longest: a person looks at these messages"
-            path = "MessageRetentionPeriod"
-            review.require(
-                (dead.name, "Properties"), dead.properties, path, within(days, days, default=345_600), longest
-            )
+            review.obey((dead.name, "Properties"), dead.properties, KEPT_LETTERS)
             _check_encrypted(review, dead)
             _check_policies(review, dead, "AWS::SQS::QueuePolicy", "Queues")
 
