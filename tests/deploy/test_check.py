@@ -390,7 +390,7 @@ def test_globals_of_sam_and_defaults_of_parameters_are_values_of_a_function():
     found = changed(change)
     assert [each[:3] for each in found] == [
         ("wrong", "Projector", "Properties.Runtime"),
-        ("advice", "Projector", "Properties.Timeout"),
+        ("wrong", "Projector", "Properties.Timeout"),  # no call is begun in its last 12 seconds
     ]
 
 

@@ -296,7 +296,7 @@ MISTAKES = (
         matched(r"Timeout: 60 # well[^\n]*", "Timeout: 10"),
         "Projector",
         "Properties.Timeout",
-        "advice",
+        "wrong",
     ),
     Planted(
         "function",

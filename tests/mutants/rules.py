@@ -56,7 +56,7 @@ for _property, _tests in TESTS_OF.items():
 def _() -> Iterator[None]:
     from streamfold.deploy.check import functions
 
-    with patch.object(functions, "_check_stop", lambda *_: None):
+    with patch.object(functions, "_check_timeout", lambda *_: None):
         yield
 
 

@@ -53,15 +53,7 @@ def _check_properties(review: Review, found: FoundFunction) -> None:
     )
     memory = within(MEMORY_MB_MIN, MEMORY_MB_MAX, default=128)
     review.require(at, given, "MemorySize", memory, f"{MEMORY_MB_MIN} MB or more: CPU grows with memory", "advice")
-    shortest = _timeout_seconds_min(found)
-    review.require(
-        at,
-        given,
-        "Timeout",
-        within(shortest, TIMEOUT_SECONDS_MAX, default=3),
-        f"{shortest:.0f} to {TIMEOUT_SECONDS_MAX} seconds",
-        "advice",
-    )
+    _check_timeout(review, found)
     review.require(
         at,
         given,
@@ -125,7 +117,6 @@ def _check_variables(review: Review, found: FoundFunction) -> None:
     for text in (*undeclared_tables(settings, review.deployment.app.tables), *undeclared_indexes(settings, declared)):
         name = text.partition(" ")[0]
         review.wrong(found.name, f"{VARIABLES}.{name}", text)
-    _check_stop(review, found)
 
 
 def _check_variable(review: Review, found: FoundFunction, name: str, value: Any) -> None:
@@ -215,15 +206,21 @@ def _some(names: Iterable[str]) -> str:
     return ", ".join(first[:3]) + (f" and {len(first) - 3} more" if len(first) > 3 else "")
 
 
-def _check_stop(review: Review, found: FoundFunction) -> None:
+def _check_timeout(review: Review, found: FoundFunction) -> None:
+    """No call is begun in the last seconds: with less a function does nothing, and with little more hardly anything."""
     name = PREFIX + "STOP_SECONDS"
     stop = number(review.template.first(found.variables.get(name, ABSENT)))
-    timeout = number(review.template.first(found.resource.properties.get("Timeout", 3)))
     rule = timeout_rule(STOP_SECONDS if stop is None else stop)
-    if timeout is not None and not rule.accepts(timeout):
-        path = "Properties.Timeout" if stop is None else f"{VARIABLES}.{name}"
-        beside = f"it is {timeout:.0f}" if stop is None else f"it is {stop:.0f} beside a Timeout of {timeout:.0f}"
-        review.wrong(found.name, path, f"{beside}: expected a Timeout of {rule.expected}")
+    at, given, shortest = (found.name, "Properties"), found.resource.properties, _timeout_seconds_min(found)
+    timeout = number(review.template.first(given.get("Timeout", 3)))
+    if timeout is None or rule.accepts(timeout):
+        well = within(shortest, TIMEOUT_SECONDS_MAX, default=3)
+        review.require(at, given, "Timeout", well, f"{shortest:.0f} to {TIMEOUT_SECONDS_MAX} seconds", "advice")
+    elif stop is None:
+        review.obey(at, given, rule)
+    else:
+        text = f"it is {stop:.0f} beside a Timeout of {timeout:.0f}: expected a Timeout of {rule.expected}"
+        review.wrong(found.name, f"{VARIABLES}.{name}", text)
 
 
 def _check_urls(review: Review) -> None:
