@@ -13,9 +13,10 @@ from streamfold.derivations.audit import rows as audit
 from streamfold.engines import EmbeddedEngine, MemoryEngine
 from streamfold.engines.own_stream import ItemTimes
 from streamfold.ledger import contribution
-from streamfold.records import encoded, values
+from streamfold.lifecycle import loading
+from streamfold.records import encoded, sources, values
 from streamfold.records import values as rounding
-from streamfold.replay import local
+from streamfold.replay import loaded_items, local
 from streamfold.routes import declaration
 from streamfold.routes.application import Application
 from streamfold.routes.route import Route
@@ -230,6 +231,49 @@ def _() -> Iterator[None]:
 )
 def _() -> Iterator[None]:
     with patch.object(items.Expiry, "remaining", lambda self, table, rows: rows):
+        yield
+
+
+LOADED = "tests/cli/test_loaded_exports.py::"
+
+
+@mutant(
+    "records compare with an export by version",
+    None,
+    tests=LOADED + "test_record_that_is_older_than_the_export_changes_no_row_but_is_a_change",
+)
+def _() -> Iterator[None]:
+    with patch("streamfold.replay.replay.sorted_changes", lambda _, changes: loaded_items.Sorted(changes)):
+        yield
+
+
+@mutant(
+    "items that a full export lacks stay",
+    None,
+    tests=LOADED + "test_second_export_of_a_table_replaces_what_is_older_and_removes_what_it_lacks",
+)
+def _() -> Iterator[None]:
+    with patch.object(loading, "_absent", lambda *_: iter(())):
+        yield
+
+
+@mutant(
+    "an older export replaces newer items",
+    None,
+    tests=LOADED + "test_older_export_changes_nothing_and_says_how_many_items_are_newer",
+)
+def _() -> Iterator[None]:
+    with patch.object(sources, "_by_time", lambda *_: sources.Order.NEWER):
+        yield
+
+
+@mutant(
+    "a record of the second of an export is taken for newer",
+    None,
+    tests=LOADED + "test_record_of_the_second_of_an_export_that_fits_on_neither_side_is_refused",
+)
+def _() -> Iterator[None]:
+    with patch.object(sources, "_by_images", lambda *_: sources.Order.NEWER):
         yield
 
 

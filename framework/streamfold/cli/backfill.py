@@ -46,7 +46,7 @@ from streamfold.lifecycle.backfill import (
     segments_of,
 )
 from streamfold.lifecycle.exports import Export
-from streamfold.lifecycle.loading import Loaded, load
+from streamfold.lifecycle.loading import Loaded, load, moment_text
 from streamfold.lifecycle.page import Pages
 from streamfold.lifecycle.row_repair import RowsReconciled, reconcile_rows
 from streamfold.lifecycle.sources import PAGE_ITEMS, check_deployment_delay, check_named, source_tables, wanted_routes
@@ -333,6 +333,13 @@ def _note_loaded(loaded: Loaded) -> None:
     older = f"; {counted(loaded.older, 'item')} of the state are newer and stay" if loaded.older else ""
     removed = f", {counted(loaded.removed, 'item')} removed" if loaded.removed else ""
     note(f"loaded {counted(loaded.newer, 'item')}{removed}{older}")
+    if loaded.gap is not None:
+        before, begin = loaded.gap
+        since = f"after {moment_text(before)}" if before else "before the first incremental one"
+        note(
+            f"Warning: no export of this state shows what changed {since}, up to {moment_text(begin)}: items that "
+            "changed then may be missing or old. Load a full export, or the incremental ones in between."
+        )
 
 
 def _size_of(opened: Session, table: Table) -> TableSize:

@@ -105,6 +105,7 @@ def summary_json(written: Written) -> str:
             "records": summary.records,
             "went_on_behind": summary.behind,
             "derived": summary.derived,
+            "older_than_export": summary.older,
             "known": report.known,
             "handlers": as_counts(summary, app),
             "unrouted": dict(report.unrouted),
@@ -235,6 +236,11 @@ def _sample_lines(written: Written, sample: Sample, busy: Collection[str]) -> It
 def unwanted_lines(summary: Summary) -> Iterator[Printed]:
     """The records that no handler wanted or processed, and why."""
     report = summary.report
+    if summary.older:
+        yield (
+            f"{counted(summary.older, 'record')} of items that a loaded export has as they were later: only handlers "
+            "that take each change by itself got them."
+        )
     if summary.derived:
         yield f"{summary.derived} of them are of derived rows and were not delivered: the rows are derived again."
     for prefix, count in report.unrouted.most_common(UNROUTED_SHOWN_MAX):

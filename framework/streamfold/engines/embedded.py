@@ -482,8 +482,12 @@ class EmbeddedEngine(StateReads, GuardedItems):
         """The source items of a table that may be older than a time, epoch microseconds."""
         return (self._file.item(text) for (text,) in self._asked(OLDER_SOURCES, (table.name, at)))
 
+    def covered_until(self, table: Table) -> int:
+        """The time up to which loaded exports show a whole table, epoch microseconds; 0: none does."""
+        return self._loaded().get(table.name, 0)
+
     def note_loaded(self, table: Table, at: int) -> None:
-        """Notes that a full export of a table at a time was loaded; 0: an incremental one."""
+        """Notes up to which time loaded exports show a whole table; 0: they show some of its items."""
         with self._work():
             self._file.execute(SET_LOADED, (table.name, at))
 

@@ -33,6 +33,8 @@ from streamfold.settings.readers import read_path
 FILES = "manifest-files.json"
 SUMMARY = "manifest-summary.json"
 JSON_FORMAT = "DYNAMODB_JSON"
+SECONDS_MAX = 10**11
+"""A larger number of seconds would be of the year 5138: it is one of milliseconds."""
 FULL, INCREMENTAL = "FULL_EXPORT", "INCREMENTAL_EXPORT"
 S3 = "s3://"
 DATA = "data"
@@ -92,11 +94,10 @@ class Export:
         """The time that the export shows, epoch microseconds. Raises ``SettingsError`` for an export without one."""
         return self._time("exportTime" if self.is_full else "exportToTime")
 
-    def check_times(self) -> None:
-        """Raises ``SettingsError`` for an export whose summary lacks a time, or has one that cannot be read."""
-        if not self.is_full:
-            self._time("exportFromTime")
-        assert self.end
+    @property
+    def begin(self) -> int:
+        """The time from which on it shows changes, epoch microseconds; 0: of a full one. Raises as ``end``."""
+        return 0 if self.is_full else self._time("exportFromTime")
 
     @property
     def billed_bytes(self) -> int:
@@ -260,7 +261,10 @@ def _microseconds(given: Any) -> int:
         if moment.tzinfo is None:
             raise ValueError(given)
         return round(moment.timestamp() * MICROSECONDS)
-    return int(Decimal(str(given)) * MICROSECONDS)
+    seconds = Decimal(str(given))
+    if not 0 < seconds < SECONDS_MAX:
+        raise ValueError(given)
+    return int(seconds * MICROSECONDS)
 
 
 def open_export(place: str, table: Table, real_name: str | None = None) -> Export:

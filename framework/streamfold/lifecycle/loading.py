@@ -35,6 +35,7 @@ class Loaded:
     older: int = 0  # items whose stored state is newer
     removed: int = 0  # items that the export shows as removed, or does not have
     unclear: list[ItemKey] = field(default_factory=list)
+    gap: tuple[int, int] | None = None  # a time that no export of the state covers, epoch microseconds
 
 
 def load(application: Application, state: EmbeddedEngine, export: Export) -> Loaded:
@@ -42,21 +43,25 @@ def load(application: Application, state: EmbeddedEngine, export: Export) -> Loa
 
     Raises ``SettingsError`` for an export without times, and if it and the stored items cannot be put in order.
     """
-    export.check_times()
+    begin, end = export.begin, export.end
+    covered = state.covered_until(export.table)
     loaded, of_its_second = Loaded(), set[ItemKey]()
+    if begin > covered:
+        loaded.gap = covered, begin
     with state.batch():
         lines = (line for line in export.lines() if not _is_derived(application, line.key))
         while page := list(islice(lines, PAGE_ITEMS)):
             images = [_image(export, line) for line in page]
             of_its_second |= _put(state, images, loaded)
         if export.is_full:
-            absent = _absent(state, export.table, export.end, of_its_second)
+            absent = _absent(state, export.table, end, of_its_second)
             while gone := list(islice(absent, PAGE_ITEMS)):
                 _put(state, gone, loaded)
         if loaded.unclear:
             raise _refused(export, loaded.unclear)
-        state.note_loaded(export.table, export.end if export.is_full else 0)
-        state.advance_clock(export.end // MICROSECONDS)
+        # Exports that follow one another show whole tables: an item that none of them has is gone.
+        state.note_loaded(export.table, end if begin <= covered else 0)
+        state.advance_clock(end // MICROSECONDS)
     return loaded
 
 
@@ -110,12 +115,17 @@ def _end_of_second(at: int) -> int:
     return at // MICROSECONDS * MICROSECONDS + MICROSECONDS - 1
 
 
+def moment_text(at: int) -> str:
+    """A time in epoch microseconds for a person, in whole seconds."""
+    return datetime_text(datetime.fromtimestamp(at // MICROSECONDS, UTC), 0)
+
+
 def _is_derived(application: Application, item: ItemKey) -> bool:
     return is_marker(item[1]) or application.derived(item)
 
 
 def _refused(export: Export, unclear: list[ItemKey]) -> SettingsError:
-    when = datetime_text(datetime.fromtimestamp(export.end // MICROSECONDS, UTC), 0)
+    when = moment_text(export.end)
     return SettingsError(
         f"Export {export.location} and the state have {len(unclear)} items of the same second, around {when}, that "
         "differ: which of them is newer is not known. Nothing was loaded. Load an export of another time, or make the "

@@ -64,12 +64,16 @@ def digest_of(raw: RawImage | str | None) -> str:
 
 def source_of(change: Change) -> SourceImage:
     """The state of an item behind a change. Raises ``ImageError`` for a record without the new image."""
-    seconds = next(times_of((change,)), None)
-    at = None if seconds is None else int(seconds * MICROSECONDS)
-    if _unit(change.version_text) == 1:
-        at = int(change.version_text.rpartition("/")[2])
     old = (change.old.raw or None) if change.has_old else UNKNOWN
-    return SourceImage(change.item, change.new.raw or None, change.version_text, at, old)
+    return SourceImage(change.item, change.new.raw or None, change.version_text, microseconds_of(change), old)
+
+
+def microseconds_of(change: Change) -> int | None:
+    """The time of a change, epoch microseconds; None if it is not known. A record of a stream has whole seconds."""
+    if _unit(change.version_text) == 1:
+        return int(change.version_text.rpartition("/")[2])
+    seconds = next(times_of((change,)), None)
+    return None if seconds is None else int(seconds * MICROSECONDS)
 
 
 def newest_sources(changes: Iterable[Change]) -> Iterator[SourceImage]:
@@ -92,12 +96,16 @@ def order_of(image: SourceImage, stored: StoredSource | None) -> Order:
         return Order.NEWER
     if not image.exported and (not stored.exported or image.version <= stored.version):
         return Order.NEWER if image.version > stored.version else Order.OLDER
-    if image.at is not None and stored.at is not None:
-        unit = max(_unit(image.version, exported=image.exported), _unit(stored.version, exported=stored.exported))
-        mine, theirs = image.at // unit, stored.at // unit
-        if mine != theirs:
-            return Order.NEWER if mine > theirs else Order.OLDER
-    return _by_images(image, stored)
+    return _by_time(image, stored) or _by_images(image, stored)
+
+
+def _by_time(image: SourceImage, stored: StoredSource) -> Order | None:
+    """The order by time; None if both are of one second, or a time is not known."""
+    if image.at is None or stored.at is None:
+        return None
+    unit = max(_unit(image.version, exported=image.exported), _unit(stored.version, exported=stored.exported))
+    mine, theirs = image.at // unit, stored.at // unit
+    return None if mine == theirs else Order.NEWER if mine > theirs else Order.OLDER
 
 
 def _by_images(image: SourceImage, stored: StoredSource) -> Order:
@@ -138,7 +146,7 @@ def split(changes: Sequence[Change], stored: StoredSource) -> tuple[list[Change]
     are newer.
     """
     ordered = sorted(changes, key=lambda change: change.version_text)
-    orders = [order_of(source_of(change), stored) if change.has_new else Order.UNCLEAR for change in ordered]
+    orders = [_order_of_change(change, stored) for change in ordered]
     known = max((n + 1 for n, order in enumerate(orders) if order in (Order.KNOWN, Order.OLDER)), default=0)
     first = next((n for n, order in enumerate(orders) if n >= known and order is Order.NEWER), len(ordered))
     if first < len(ordered) and _follows(ordered[first], stored):
@@ -146,6 +154,15 @@ def split(changes: Sequence[Change], stored: StoredSource) -> tuple[list[Change]
     return ordered[first:], ordered[:known], ordered[known:first]
 
 
+def _order_of_change(change: Change, stored: StoredSource) -> Order:
+    if change.has_new:
+        return order_of(source_of(change), stored)
+    if change.version_text <= stored.version:
+        return Order.OLDER
+    unknown = SourceImage(change.item, None, change.version_text, microseconds_of(change))
+    return _by_time(unknown, stored) or Order.UNCLEAR
+
+
 def _follows(change: Change, stored: StoredSource) -> bool:
     """Whether a change began from the stored state."""
-    return digest_of(source_of(change).old) == digest_of(stored.raw)
+    return change.has_old and digest_of(change.old.raw or None) == digest_of(stored.raw)
