@@ -87,6 +87,19 @@ def test_the_name_of_another_package_is_refused(name):
         checked_name(name, "--package")
 
 
+@pytest.mark.parametrize("name", ["click", "boto3", "pytest", "events", "wheels"])
+def test_the_name_of_an_installed_package_or_of_a_folder_is_refused(tmp_path, name):
+    with pytest.raises(SettingsError, match=f"expected one of its own, --package my_{name}"):
+        new_project(tmp_path / name, "blank", None)
+    assert not (tmp_path / name).exists()
+
+
+def test_a_folder_may_have_any_name(tmp_path):
+    new_project(tmp_path / "Ada's shop (1)", "blank", "shop_of_ada")
+    project = tomllib.loads((tmp_path / "Ada's shop (1)/pyproject.toml").read_text("utf-8"))
+    assert project["project"]["name"] == "Ada-s-shop-1"
+
+
 def test_a_package_is_not_named_as_its_module(tmp_path):
     with pytest.raises(SettingsError, match="give another, --package my_shop"):
         new_project(tmp_path / "shop", "shop", None)

@@ -1,6 +1,7 @@
 """``streamfold new`` makes an application in an empty folder, or adds a handler to the application of this folder."""
 
 from pathlib import Path
+from shlex import quote
 from typing import Any
 
 import click
@@ -85,7 +86,7 @@ def new(opened: Session) -> Report:
     links = "--find-links wheels " if any(file.parent.name == "wheels" for file in files) else ""
     begin = [
         "Next:",
-        f"  cd {folder}",
+        f"  cd {quote(str(folder))}",
         f"  pip install {links}'.[testing]'",
         "  python -m pytest",
         f"  streamfold routes  # pyproject.toml names the application, {package}:app",

@@ -2,6 +2,8 @@
 
 import re
 from collections.abc import Mapping, Sequence
+from importlib.machinery import ModuleSpec
+from importlib.util import find_spec
 from pathlib import Path
 from string import Template
 from typing import Any, Literal
@@ -18,6 +20,9 @@ from streamfold.testing.table import TableTwin
 
 Templates = Literal["blank", "shop"]
 TEMPLATES: tuple[Templates, ...] = ("blank", "shop")
+FOLDERS = ("tests", "events", "wheels")
+NOT_IN_NAME = re.compile(r"[^A-Za-z0-9._-]+")
+"""Letters that the name of a distribution does not have (Core metadata specifications, Name)."""
 ORDERS: tuple[Mapping[str, Any], ...] = (
     {"PK": "ORDER#1", "SK": "METADATA", "customer_id": "ada", "status": "placed"},
     {"PK": "ORDER#1", "SK": "LINE#tea", "price": 5, "quantity": 2},
@@ -61,15 +66,31 @@ def _package_of(folder: Path, package: str | None, modules: Sequence[str]) -> st
     if folder.exists() and (not folder.is_dir() or any(folder.iterdir())):
         raise SettingsError(f"{folder} is not empty: expected a new folder, or an empty one, for an application.")
     name = checked_name(package or re.sub(r"[-. ]", "_", folder.resolve().name), "--package")
+    if name in FOLDERS or _is_installed(name, folder):
+        raise SettingsError(
+            f"--package {name!r} is the name of an installed package, or of a folder of the application: expected one "
+            f"of its own, --package my_{name}."
+        )
     if name in modules:
         raise SettingsError(f"{name!r} is the name of a module of the template too: give another, --package my_{name}.")
     return name
 
 
+def _is_installed(name: str, folder: Path) -> bool:
+    """Whether another package of this name is found, which the new one would hide, or the other way round."""
+    found = find_spec(name)
+    near = {folder.resolve(), folder.resolve().parent}
+    return found is not None and not any(Path(place).parent.resolve() in near for place in _places(found))
+
+
+def _places(spec: ModuleSpec) -> list[str]:
+    return [*(spec.submodule_search_locations or ()), *([spec.origin] if spec.origin else [])]
+
+
 def _written_project(folder: Path, package: str, texts: Mapping[str, str | bytes]) -> list[Path]:
     wheel = installed_wheel()
     words = {
-        "project": folder.resolve().name,
+        "project": NOT_IN_NAME.sub("-", folder.resolve().name).strip("-._") or package,
         "package": package,
         "install": "--find-links wheels " if wheel else "",
         "carried": templates.CARRIED if wheel else "",
