@@ -193,6 +193,17 @@ def test_what_a_change_of_a_referent_costs_for_each_of_many_referrers(shop):
     assert written / 1_000 <= 2.06
 
 
+def test_a_row_that_all_referrers_leave_costs_its_removal_too(shop):
+    shop.process(shop.product("p", "x"))
+    for start in range(0, 1_000, 100):
+        shop.process(*(shop.line(number, "p") for number in range(start, start + 100)))
+    shop.process(shop.product("p", "y"))
+    requests, _, written = shop.counted(shop.product("p", "z"))
+    assert shop.sales() == {"z": 1_000}
+    assert 0.03 < requests / 1_000 <= 0.08
+    assert 2.06 < written / 1_000 <= 3.06
+
+
 def test_a_handler_without_lookups_reads_no_more_beside_other_groups():
     router = Router()
     router.view(LINE, into=SALES, name="plain")(lambda line: Row(category="x", units=Sum(line["quantity"])))

@@ -373,6 +373,12 @@ class World:
         """Items that nobody else reads."""
         return self._read([(self.random.getrandbits(32), units) for _ in range(items)], 1)
 
+    def admit(self, key: str, units: float) -> Work:
+        """An item that is read beside work that takes longer: this waits only if its partition refuses the units."""
+        while self.tables.refuses([(place_of(key), units)], self.now, reads=True):
+            self.seen.throttled += 1
+            yield PAUSE_SECONDS_MAX * THROTTLE_FACTOR * self.random.random()
+
     def _read(self, wants: Wants, requests: int) -> Work:
         while self.tables.refuses(wants, self.now, reads=True):
             self.seen.throttled += 1

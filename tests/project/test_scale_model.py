@@ -110,6 +110,16 @@ def test_lanes_that_share_a_row_keep_up_with_deltas():
     assert 0 < seen.merges < seen.deltas
 
 
+@pytest.mark.ci
+def test_all_batches_share_the_read_units_of_the_manifest(monkeypatch):
+    """With three units a batch, some 1,000 batches begin in a second, and no stream falls behind."""
+    monkeypatch.setattr(scale_lanes, "READ_UNITS_A_BATCH", 3)
+    seen = simulated(OWN, Setting(100), 3.0).some[0]
+    assert seen.throttled > 0
+    assert seen.batches * 3 <= 4.0 * READ_UNITS_A_SECOND  # a second's units are there at the begin
+    assert seen.records > 0.85 * 100 * 100 * 3.0
+
+
 def test_what_is_acknowledged_is_in_the_rows_and_in_them_once():
     lanes = lanes_on_one_row()
     seen = lanes.run(SECONDS)

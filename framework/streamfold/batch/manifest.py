@@ -197,7 +197,8 @@ class Manifest(NamedTuple):
     def attributes(self) -> dict[str, Any]:
         """The attributes of the state item; the store keeps its revision."""
         names = ("handlers", "tables", "marked") if self.marked else ("handlers", "tables")
-        texts = {name: json.dumps(getattr(self, name), sort_keys=True) for name in names}
+        # Each batch reads the item, and pays for each 4 KB of it: no spaces.
+        texts = {name: json.dumps(getattr(self, name), sort_keys=True, separators=(",", ":")) for name in names}
         return {**texts, "epoch": self.epoch, "retention_days": self.retention_days}
 
     @property
