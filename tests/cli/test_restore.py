@@ -54,6 +54,20 @@ def test_rows_are_those_of_the_items_that_the_restored_table_has(shop):
     assert of_changes.items() <= restored.rows(shop.client, "restored").items()
 
 
+def test_a_restore_that_was_stopped_behind_the_backfill_removes_nothing_again(shop, monkeypatch):
+    with monkeypatch.context() as stopped:
+        stopped.setattr("streamfold.cli.restore._corrected_attributes", interrupted)
+        assert run(shop, "--yes").code != 0
+    ran = run(shop, "--yes")
+    assert (ran.code, "this one goes on" in ran.err) == (0, True), ran.out + ran.err
+    after = restored.rows(shop.client, "restored", of_changes=False)
+    assert after == restored.rows(shop.client, "anew", of_changes=False)
+
+
+def interrupted(_):
+    raise KeyboardInterrupt
+
+
 def test_a_state_that_is_not_empty_is_refused(shop):
     assert run(shop, "--yes").code == 0
     ran = run(shop, "--yes")

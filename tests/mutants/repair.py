@@ -10,13 +10,16 @@ from streamfold.failures.repair import Repair
 from streamfold.keys.table import CONTRIBUTORS
 from streamfold.ledger.contribution import BEFORE_ALL
 from streamfold.ledger.step import reconciled
-from streamfold.lifecycle import row_repair
+from streamfold.lifecycle import restored, row_repair
+from streamfold.lifecycle.other_repair import OtherCorrection
+from streamfold.lifecycle.restored import Restore
 from streamfold.lifecycle.row_sources import in_its_life
 from streamfold.lifecycle.unseen import UnseenDifferences
 from tests.mutants.registry import mutant
 
 TESTS = "tests/failures/test_repair.py::"
 UNSEEN = "tests/lifecycle/test_unseen.py::"
+OTHERS, RESTORE = "tests/cli/test_repair_of_other_rows.py::", "tests/cli/test_restore.py::"
 REDRIVE = "tests/failures/test_redrive.py::"
 
 
@@ -162,4 +165,40 @@ def _() -> Iterator[None]:
 )
 def _() -> Iterator[None]:
     with patch.object(row_repair, "_in_its_life", in_its_life):
+        yield
+
+
+@mutant(
+    "a repair leaves rows of feeds that are newer than their items",
+    None,
+    tests=OTHERS + "test_rows_of_a_post_that_the_table_lost_are_removed",
+)
+def _() -> Iterator[None]:
+    with patch.object(OtherCorrection, "_remove", lambda *_: None):
+        yield
+
+
+@mutant(
+    "a restore that goes on removes rows again",
+    None,
+    tests=RESTORE + "test_a_restore_that_was_stopped_behind_the_backfill_removes_nothing_again",
+)
+def _() -> Iterator[None]:
+    begin = Restore.__init__
+
+    def from_the_beginning(self: Restore, runtime: Any) -> None:
+        begin(self, runtime)
+        self.is_removed = False
+
+    with patch.object(Restore, "__init__", from_the_beginning):
+        yield
+
+
+@mutant(
+    "a restore removes items of the application at keys of rows",
+    None,
+    tests=RESTORE + "test_rows_are_those_of_the_items_that_the_restored_table_has",
+)
+def _() -> Iterator[None]:
+    with patch.object(restored, "is_writers", lambda _: False):
         yield

@@ -2,26 +2,24 @@
 
 The items behind a row of a feed are reconciled first, so that the stored copies agree with the table. A row that still
 differs is newer than both items: its post or its edge was lost without a record, as by a restore. It is removed as it
-was read, on the condition that the lost item is still absent, and then written again if both items exist.
+was read, and both items are reconciled once more: if both exist by then, the row is written again.
 """
 
 from collections.abc import Iterable, Sequence
 
-from streamfold.commit.transactions import writers_own
 from streamfold.derivations.attributes.write_back import DerivedItem, stored_on, write_back
 from streamfold.derivations.derivation import derivation
 from streamfold.derivations.feed.kind import options_of
 from streamfold.errors import EngineError, HandlerError
-from streamfold.keys.table import is_writers
 from streamfold.ledger.contribution import BEFORE_ALL
 from streamfold.lifecycle.other_rows import OtherRows
 from streamfold.lifecycle.page import Pages
 from streamfold.lifecycle.row_repair import BUSY, RemainingRow, RowsCorrected
 from streamfold.lifecycle.rows import RowDifference, VerifiedRows
-from streamfold.records.change import ItemKey, image_of
+from streamfold.records.change import ItemKey
 from streamfold.routes.route import Route
 from streamfold.runtime import Runtime
-from streamfold.writes.guarded import AbsentSource, DeleteSource, RowKey
+from streamfold.writes.guarded import DeleteSource, RowKey
 
 OF_CHANGES = "It follows from changes, not from its item: the next change of the item adds a row to the history."
 
@@ -61,7 +59,7 @@ class OtherCorrection:
         newer = [row for row in self._differing(route) if row in sides]
         for row in newer:
             try:
-                self._remove(route, row, sides[row])
+                self._remove(row)
             except (EngineError, HandlerError) as error:
                 remaining[row] = str(error)
         self._reconcile(route, [sides[row] for row in newer])
@@ -85,17 +83,10 @@ class OtherCorrection:
         again = OtherRows(self.runtime, live=self.live, tolerance_seconds=self.tolerance_seconds).verify([route])
         return {each.row: each for each in again.different}
 
-    def _remove(self, route: Route, row: RowKey, sides: tuple[ItemKey, ItemKey]) -> None:
-        """Removes a row as it is now, if the post or the edge that it was made of is absent, or is to make it again."""
+    def _remove(self, row: RowKey) -> None:
+        """Removes a row as it is now. If both items exist by then, the reconciliation behind it makes the row again."""
         stored = self.engine.read_source(row)
         if stored is None:
             return
-        if is_writers(stored):
-            raise EngineError(writers_own(row))
-        absent = [item for item in sides if not image_of(self.engine.read_source(item))]
-        if options_of(route).keeps:
-            absent = absent[:1] if absent[:1] == [sides[0]] else []
-        # A post that comes meanwhile writes its rows: a removal behind it would take one of them.
-        removal = DeleteSource(row, stored, BEFORE_ALL)
-        if self.engine.transact([*map(AbsentSource, absent), removal], self.runtime.expires_at) is not None:
+        if self.engine.transact([DeleteSource(row, stored, BEFORE_ALL)], self.runtime.expires_at) is not None:
             raise EngineError(BUSY)
