@@ -79,7 +79,7 @@ def test_an_aggregate_that_somebody_changed_is_not_right(shop):
 
 
 def test_a_row_of_a_feed_that_somebody_changed_is_not_right(folder, source):
-    at, wall = "2026-11-01T00:00:00Z", "WALL#w"
+    at, wall = "2026-02-01T00:00:00Z", "WALL#w"
     filled(folder, source, FEED, ((wall, "READER#r"), {}), ((wall, f"POST#{at}#p"), {"text": "first"}))
     key = ("HOME#r", f"{at}#w#p")
     assert explained(folder, *key)[0] == 0

@@ -7,7 +7,7 @@ from contextlib import closing
 import pytest
 
 STATE = ("--state", "state.db")
-AT, WALL, READER = "2026-11-01T00:00:00Z", "WALL#w", "HOME#r"
+AT, WALL, READER = "2026-02-01T00:00:00Z", "WALL#w", "HOME#r"
 APP = """
 from streamfold import App, Count, Key, Row, Router, Sum, Table
 

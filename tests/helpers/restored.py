@@ -64,7 +64,7 @@ router.audit(ORDER)"""
 WITH_SEARCH = CODE.replace("\nrouter.audit(ORDER)", SEARCH).replace(
     "import Add, App, Count,", "import Add, App, Count, Document,"
 )
-AT = "2026-11-01T00:00:00Z"
+AT = "2026-02-01T00:00:00Z"
 BEGINNINGS = ("HOME", "CATEGORY", "BUYER", "ORDER", "CHANGES", "AUDIT")
 
 
