@@ -4,8 +4,11 @@ import json
 
 import pytest
 
+from handlers import app as recorded
+from streamfold.engines import EmbeddedEngine
 from streamfold.records.values import encode
-from tests.helpers.exports import write_export, write_incremental
+from tests.helpers.commands import EVENTS, shown, streamfold
+from tests.helpers.exports import exported, write_export, write_incremental
 from tests.helpers.records import item, record
 
 STATE = ("--state", "state.db")
@@ -41,9 +44,9 @@ def order(number, total):
 def shop(folder):
     folder.app(APP)
 
-    def load(name, time, *orders):
+    def load(name, time, *orders, files=1):
         items = [encode(each)["M"] for each in orders]
-        place = write_export(folder.path / name, items, time=time)
+        place = write_export(folder.path / name, items, time=time, files=files)
         return folder.run("backfill", *STATE, "--export", place, "--load")
 
     def replay(*records, code=0):
@@ -174,3 +177,33 @@ def test_derived_rows_of_an_export_are_not_taken_for_items(shop):
 
     assert shop.load_export("march", MARCH, order(1, 1), total).code == 0
     assert shop.totals() == (1, 1, 0)
+
+
+def test_all_items_of_an_export_of_several_files_are_derived_from(shop):
+    numbers = range(1, 40)
+
+    ran = shop.load_export("march", MARCH, *(order(number, number) for number in numbers), files=3)
+
+    assert (ran.code, shop.totals()) == (0, (len(numbers), sum(numbers), 0))
+    assert shop.run("verify", "--full", *STATE).code == 0
+
+
+@pytest.mark.ci
+def test_export_of_a_table_leads_to_the_rows_of_its_recordings_and_they_add_their_changes_behind_it(tmp_path):
+    names = ("social", "tickets", "music", "catalogue")
+    files = [path for path in EVENTS if path.stem in names]
+    replayed, loaded = tmp_path / "replayed.db", tmp_path / "loaded.db"
+    assert streamfold("replay", *files, "--state", replayed).code == 0
+    engine = EmbeddedEngine(recorded, replayed)
+    items = [each for table in recorded.tables.values() for each in exported(engine, table)]
+    engine.close()
+    place = write_export(tmp_path / "export", items, time="2026-03-20T00:00:00Z", files=3)
+
+    def rows(state, *, audits):
+        found = shown(streamfold("show", "--state", state, "--json"))
+        return {row for row in found if audits or not dict(row)["PK"][1].startswith("AUDIT#")}
+
+    assert streamfold("backfill", "--state", loaded, "--export", place, "--load").code == 0
+    assert rows(loaded, audits=False) == rows(replayed, audits=False)
+    assert streamfold("replay", *files, "--state", loaded).code == 0
+    assert rows(loaded, audits=True) == rows(replayed, audits=True)

@@ -324,7 +324,8 @@ def _planned(opened: Session, what: str) -> RunPlan:
         export = session.export_of(opened.settings, tables, given.export)
     if export is not None and given.load and (state := opened.engine.durable) is not None:
         _note_loaded(load(opened.app, state, export))
-        export = None  # items that it does not have are visited too: they may be gone
+        given.put(export=None)  # the whole state is visited: items that the export does not have may be gone
+        export = None
     return RunPlan(what, [route.name for route in routes], tables, export)
 
 

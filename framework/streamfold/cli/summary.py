@@ -176,6 +176,11 @@ def summary_lines(written: Written) -> Iterator[Printed]:
             yield from sample.lines()
     success = " Nothing failed." if summary.records and summary.clean and not summary.report.parked else ""
     yield f"\n{counted(summary.records, 'record')} replayed.{success}"
+    if summary.older:
+        yield (
+            f"{counted(summary.older, 'record')} of items that a loaded export has as they were later: only handlers "
+            "that take each change by itself got them."
+        )
     yield from unwanted_lines(summary)
     if summary.absent:
         number, shown = len(summary.absent), summary.absent[:SHOWN_MAX]
@@ -236,11 +241,6 @@ def _sample_lines(written: Written, sample: Sample, busy: Collection[str]) -> It
 def unwanted_lines(summary: Summary) -> Iterator[Printed]:
     """The records that no handler wanted or processed, and why."""
     report = summary.report
-    if summary.older:
-        yield (
-            f"{counted(summary.older, 'record')} of items that a loaded export has as they were later: only handlers "
-            "that take each change by itself got them."
-        )
     if summary.derived:
         yield f"{summary.derived} of them are of derived rows and were not delivered: the rows are derived again."
     for prefix, count in report.unrouted.most_common(UNROUTED_SHOWN_MAX):
