@@ -95,7 +95,8 @@ class Drawn:
             write = write._replace(born=True, contributors_min=required, requires_contributor=False)
         elif self.random.random() < 0.2:
             write = write._replace(contributors_below=self.of(1, 2), contributors_min=None, requires_contributor=False)
-        return write
+        # What changes nothing is never sent, and DynamoDB takes no empty update.
+        return write._replace(contributors=1) if write.unversioned and write.changes_nothing else write
 
     def ledger_write(self, key):
         parts = [

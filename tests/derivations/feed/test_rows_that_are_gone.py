@@ -5,6 +5,9 @@ import pytest
 from streamfold import App, Key, Router, Row, Table
 from streamfold.batch.process import process_event
 from streamfold.engines import MemoryEngine
+from streamfold.lifecycle.other_repair import OtherCorrection
+from streamfold.lifecycle.other_rows import OtherRows
+from streamfold.read.feeds import EngineQueries, page
 from streamfold.runtime import Runtime
 from streamfold.settings import Settings
 from streamfold.writes.guarded import DeleteRow
@@ -83,3 +86,45 @@ def test_an_older_change_of_an_edge_that_is_removed_writes_no_row(social):
     social.lose()
     social.deliver(older)
     assert social.text() is None
+
+
+def own_item(social):
+    """A writer puts an item at the key of the row, over whatever is there."""
+    stored = social.engine.rows[SHOWN] = {"PK": {"S": SHOWN[1]}, "SK": {"S": SHOWN[2]}, "text": {"S": "mine"}}
+    return dict(stored)
+
+
+@pytest.mark.parametrize("before", [False, True])
+def test_an_item_of_the_application_is_refused_and_stays_as_it_is(social, before):
+    post, follow = social.post("a post"), social.follow()
+    if not before:
+        social.deliver(post, follow)
+    own = own_item(social)
+    refused = []
+    for record in (post, follow, social.post("another"), social.unfollow(), social.follow(), social.no_post()):
+        run = Runtime(social.app, social.engine, Settings(), clock=lambda: NOW, pause=lambda _: None)
+        refused += process_event(run, {"Records": [record]}).failures
+    assert social.engine.rows[SHOWN] == own
+    assert "belongs to the application itself" in str(refused[0].error)
+
+
+def test_a_comparison_and_a_repair_leave_an_item_of_the_application(social):
+    own = own_item(social)
+    run = Runtime(social.app, social.engine, Settings(), clock=lambda: NOW, pause=lambda _: None)
+    found = OtherRows(run, live=False).verify(social.app.routes)
+    assert found.different == []
+    for record in (social.post("a post"), social.follow()):
+        image = record["dynamodb"]["NewImage"]
+        social.engine.put_sources([(("main", image["PK"]["S"], image["SK"]["S"]), image, "1")])
+        process_event(run, {"Records": [record]})
+    found = OtherRows(run, live=False).verify(social.app.routes)
+    assert [(each.row, each.what) for each in found.different] == [(SHOWN, "missing")]
+    (left,) = OtherCorrection(run, live=False).correct(social.app.routes[0], found).remaining
+    assert (left.row, social.engine.rows[SHOWN]) == (SHOWN, own)
+    assert "belongs to the application itself" in left.why
+
+
+def test_a_reader_is_not_shown_an_item_of_the_application(social):
+    own_item(social)
+    (route,), queries = social.app.routes, EngineQueries(social.engine)
+    assert page(route, queries, {"reader_id": "bo"}, 10, None, 0, NOW, NOW).rows == []
