@@ -27,6 +27,8 @@ DELIVERIES_MAX = 200
 REPORTS_MAX = 6
 """Deliveries of a record that fails, until the mapping gives it up."""
 MISTAKEN = 9 * 10**37
+AMOUNT_MAX = 10**6
+"""Amounts seldom cancel each other out: without deltas, such a row is not written, and nobody meets its fault."""
 OTHER = Table("other")
 ITEM = Key("ITEM#{i}", "ITEM")
 
@@ -96,10 +98,10 @@ class History:
             del self.items[name]
             return self.source.remove(f"ITEM#{name}", "ITEM")
         # Of one item only: which one of two a row takes first is chance.
-        amount = MISTAKEN if name == 1 and random.random() < 0.4 else random.randint(-9, 9)
+        amount = MISTAKEN if name == 1 and random.random() < 0.4 else random.randint(-AMOUNT_MAX, AMOUNT_MAX)
         groups = random.sample(GROUPS, random.randint(0, 2))
         self.items[name] = amount
-        more = {"n": amount, "m": random.randint(0, 9), "groups": groups}
+        more = {"n": amount, "m": random.randint(1, AMOUNT_MAX), "groups": groups}
         return self.source.put(f"ITEM#{name}", "ITEM", g=random.choice(GROUPS), **more)
 
     def play(self, *, deltas):

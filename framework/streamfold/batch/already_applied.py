@@ -52,7 +52,7 @@ from streamfold.commit.ledger_items import filled
 from streamfold.commit.pending import NamedRows, PendingWork
 from streamfold.commit.transactions import read_state_in_calls
 from streamfold.engines import StateItems
-from streamfold.errors import EngineUnavailable, RecordError
+from streamfold.errors import EngineError, EngineUnavailable, RecordError
 from streamfold.ledger.contribution import LedgerItem, needs_no_finishing, stored_rows
 from streamfold.ledger.state_keys import ledger_key
 from streamfold.records.change import Change, ItemKey
@@ -197,16 +197,19 @@ class Redelivery:
         """Has an applied item's rows recomputed and copied. False if its contributions cannot be read."""
         (work, routes), application = applied, self.runtime.application.name
         own = [route for route, text in zip(routes, texts, strict=True) if not needs_no_finishing(text)]
+        by_route: list[tuple[Route, NamedRows]] = []
         try:
             found = filled(self.runtime.engine, key, LedgerItem.of(attributes), {route.name for route in own})
-        except EngineUnavailable:
+            if any(route.name not in found.contributions for route in own):  # the second read did not find the item
+                return False
+            for route in own:
+                named = NamedRows()
+                named.add_stored(application, route, work.item, found)
+                named.hold(application, route, work.item, stored_rows(found.contributions[route.name].text))
+                by_route.append((route, named))
+        except EngineError:  # a damaged item is no error of the batch: it is planned, and fails alone
             return False
-        if any(route.name not in found.contributions for route in own):  # the second read did not find the item
-            return False
-        for route in own:
-            named = NamedRows()
-            named.add_stored(application, route, work.item, found)
-            named.hold(application, route, work.item, stored_rows(found.contributions[route.name].text))
+        for route, named in by_route:
             pending_work.take(named, [route], work.changes)
         return True
 

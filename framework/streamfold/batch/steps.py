@@ -204,8 +204,9 @@ class Steps(ImageSource):
             each.routes = tuple(step.route for step in each.steps)
         return desk.plan([each for each in read if each.steps])
 
-    def failed(self, read: Sequence[BatchRead], error: EngineError | HandlerError) -> None:
-        if isinstance(error, EngineUnavailable):
+    def failed(self, read: Sequence[BatchRead], error: EngineError | HandlerError, *, of_item: bool = False) -> None:
+        # A store that is wrong for good stops the batch; a damaged item does not.
+        if isinstance(error, EngineUnavailable) or (of_item and isinstance(error, EngineError)):
             self.failing.failed += [
                 Failed(change, route, error) for each in read for route in each.routes for change in each.changes
             ]

@@ -517,8 +517,12 @@ class Committer:
         waiting = self.attempts.taken_back()
         rest = [unit for attempt in waiting for unit in attempt.transaction.units]
         rounds = max((attempt.rounds for attempt in waiting), default=0)
-        self._resend(self.replanner.again([unit for unit in rest if _is_unread(unit)]), rounds)
-        self._resend(self.replanner.unclaimed([unit for unit in rest if not _is_unread(unit)]), rounds)
+        for unread, plans in ((True, self.replanner.again), (False, self.replanner.unclaimed)):
+            some = [unit for unit in rest if _is_unread(unit) is unread]
+            try:
+                self._resend(plans(some), rounds)
+            except EngineError as error:  # they wait no more: who catches it knows the refused attempt alone
+                self.progress.fail(some, error)
 
     def _note_rest(self) -> None:
         """A handler left a row empty: its other steps note their rows at once, before they are refused as well."""

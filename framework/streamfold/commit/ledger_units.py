@@ -74,7 +74,10 @@ class ReadItem(Generic[FromSource]):
 class Follows(Protocol[FromSource]):
     """What notes the items that fail, and those that the ledger has: a batch, or the progress of its plan."""
 
-    def failed(self, read: Sequence[ReadItem[FromSource]], error: EngineError | HandlerError) -> None: ...
+    def failed(
+        self, read: Sequence[ReadItem[FromSource]], error: EngineError | HandlerError, *, of_item: bool = False
+    ) -> None:
+        """Notes items that fail. ``of_item``: by a fault of their own, so that no other item meets it."""
 
     def applied(self, read: ReadItem[FromSource]) -> None: ...
 
@@ -237,7 +240,7 @@ class LedgerUnits(Generic[FromSource]):
             if found.waits:
                 self._wait_for(read, found)
         except (EngineError, HandlerError) as error:  # of this item alone: the others go on
-            self.follows.failed([read], error)
+            self.follows.failed([read], error, of_item=True)
             return None
         if unit is None and read.routes:
             self.follows.applied(read)
@@ -250,13 +253,13 @@ class LedgerUnits(Generic[FromSource]):
             try:
                 self.pending_work.deltas.wait_for_item(found, [route], read.changes, read.key)
             except EngineError as error:  # the names of its deltas are damaged
-                self.follows.failed([replace(read, routes=(route,))], error)
+                self.follows.failed([replace(read, routes=(route,))], error, of_item=True)
 
     def _fail_handlers(self, read: ReadItem[FromSource], faults: Faults) -> None:
         """Fails handlers of an item alone: the others go on."""
         for route in read.routes:
             if route.name in faults:
-                self.follows.failed([replace(read, routes=(route,))], faults[route.name])
+                self.follows.failed([replace(read, routes=(route,))], faults[route.name], of_item=True)
         read.routes = tuple([route for route in read.routes if route.name not in faults])
 
     def _unit(self, read: ReadItem[FromSource], found: LedgerItem, faults: Faults) -> Unit | None:

@@ -116,8 +116,12 @@ class Replanner:
 
     def _claimed(self, unit: Unit, claim: Mapping[str, Any] | None) -> None:
         """Counts a change that was done before. What its claim names may still wait in deltas."""
-        self.progress.done(unit)
-        self.progress.pending_work.wait_for((claim or {}).get("p", ""), unit.routes, unit.changes)
+        try:
+            self.progress.pending_work.wait_for((claim or {}).get("p", ""), unit.routes, unit.changes)
+        except EngineError as error:  # a damaged claim fails its own change alone
+            self.progress.fail([unit], error)
+        else:
+            self.progress.done(unit)
 
     def _without_refused(self, units: list[Unit], write: GuardedWrite, reason: Reason) -> list[Unit]:
         if is_stale(write, reason):
@@ -191,7 +195,13 @@ class Replanner:
                 read = [*others, *derived]
         return self.desk.plan(read)
 
-    def failed(self, read: Sequence[ReadItem[Unit]], error: EngineError | HandlerError) -> None:
+    def failed(
+        self,
+        read: Sequence[ReadItem[Unit]],
+        error: EngineError | HandlerError,
+        *,
+        of_item: bool = False,  # noqa: ARG002 - it is reported in any case
+    ) -> None:
         self.progress.fail_changes(((each.routes, each.changes) for each in read), error)
 
     def applied(self, read: ReadItem[Unit]) -> None:
