@@ -114,6 +114,15 @@ def test_a_row_that_somebody_changed_is_told(state):
     assert ran.out.splitlines()[-1] == "The row is not what its items contribute: total is 9, expected 8."
 
 
+def test_an_item_of_the_application_in_the_place_of_a_row_is_named(state):
+    edit(state, "SKU#a", lambda row: {name: value for name, value in row.items() if not name.startswith("_sf_")})
+
+    ran = state.run("explain", "SKU#a", "ORDER#1", *STATE)
+
+    assert ran.code == 1
+    assert "An item of the application itself is there, without the mark of a row" in " ".join(ran.out.split())
+
+
 def test_a_row_that_lost_a_contribution_is_told(state):
     edit(state, "ORDER#1", lambda row: row | {"_sf_n": {"N": "2"}})
 

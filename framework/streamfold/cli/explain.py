@@ -34,7 +34,7 @@ from streamfold.derivations.search.maintenance import Comparing, root_of
 from streamfold.derivations.search.options import options_of as search_options
 from streamfold.derivations.search.sink import Sink
 from streamfold.errors import SettingsError, joined_key, printable
-from streamfold.keys.table import DERIVED, PARTNER_VERSION, VERSION
+from streamfold.keys.table import DERIVED, PARTNER_VERSION, VERSION, is_writers
 from streamfold.ledger.contribution import Contribution, HeldEntries, RowContribution
 from streamfold.ledger.state_keys import document_key
 from streamfold.lifecycle.explain import Explaining, ItemExplained, entry_values, explain_item, time_of
@@ -335,6 +335,12 @@ def _contributions_text(number: int, values: Mapping[str, Any]) -> str:
 
 
 def _verdict(found: RowExplained) -> str:
+    if is_writers(found.stored):
+        items = counted(len(found.contributors), "item")
+        return (
+            f"An item of the application itself is there, without the mark of a row: no handler changes it. {items} "
+            "would make the row."
+        )
     if not found.complete:
         known = f"{len(found.contributors):,} of {found.counted_in_time:,} contributions are known"
         return f"Only {known} without reading the whole state: --scan reads it."
