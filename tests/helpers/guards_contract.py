@@ -108,6 +108,7 @@ class Drawn:
                 self.of(None, "l"),
                 self.of(None, "", "p"),
                 self.of(None, "", "x"),
+                self.of(None, "b"),
             )
             for handler in self.random.sample("ab", self.of(1, 2))
         ]
