@@ -7,7 +7,7 @@ from threading import Lock
 from typing import Any
 
 from streamfold.engines.deadline import Deadline
-from streamfold.errors import EngineError, redacted
+from streamfold.errors import EngineError, redacted, refusal
 from streamfold.parking import Clients, make_client
 
 UNLIMITED = float("inf")
@@ -199,8 +199,9 @@ def iterator_age(function: str, clients: Clients = make_client) -> ReadAge:
                 Statistics=["Maximum"],
             )
         except (BotoCoreError, ClientError) as error:
+            why = refusal(error) if isinstance(error, ClientError) else redacted(error)
             raise EngineError(
-                f"The iterator age of function {function!r} cannot be read from CloudWatch: {redacted(error)} "
+                f"The iterator age of function {function!r} cannot be read from CloudWatch: {why} "
                 "--max-lag needs the permission cloudwatch:GetMetricStatistics."
             ) from None
         newest = max(found["Datapoints"], key=lambda point: point["Timestamp"], default=None)

@@ -20,7 +20,7 @@ from tempfile import SpooledTemporaryFile
 from typing import IO, Any, NamedTuple, cast
 
 from streamfold.engines import ScanCursor, ScanPage, Segment, StoredItem
-from streamfold.errors import RecordError, SettingsError
+from streamfold.errors import RecordError, SettingsError, refusal
 from streamfold.keys.marker import is_marker
 from streamfold.keys.table import Table
 from streamfold.parking import make_client
@@ -306,6 +306,7 @@ def _from_bucket(folder: str) -> Read:
             return cast("IO[bytes]", kept)
         except (BotoCoreError, ClientError) as error:
             kept.close()
-            raise SettingsError(f"{name} of export {folder} cannot be read ({error}).") from None
+            why = refusal(error) if isinstance(error, ClientError) else error
+            raise SettingsError(f"{name} of export {folder} cannot be read ({why}).") from None
 
     return read
