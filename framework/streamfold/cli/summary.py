@@ -255,10 +255,7 @@ def unwanted_lines(summary: Summary) -> Iterator[Printed]:
         )
     for at_rows in summary.at_rows:
         yield Note(f"Warning: {printable(plain(at_rows.text))}")
-    for unseen in summary.unseen[:SHOWN_MAX]:
-        yield Note(f"Warning: {printable(plain(unseen.text))}")
-    if len(summary.unseen) > SHOWN_MAX:
-        yield Note(f"... and {len(summary.unseen) - SHOWN_MAX:,} more names that no item has; --json lists them.")
+    yield from _unseen_lines(summary.unseen)
     yield from (f"Handler {name} is switched off: {count} records were skipped." for name, count in report.off.items())
     for word, message in COUNTED_WORDS.items():
         for name, count in report.counts.get(word, {}).items():
@@ -267,6 +264,13 @@ def unwanted_lines(summary: Summary) -> Iterator[Printed]:
         were = "record was" if count == 1 else "records were"
         why = f"{'' if count == 1 else 'The first: '}{report.first_parked[name]}"
         yield Note(f"{count} {were} parked for handler {name}. {printable(why[0].upper() + why[1:])}")
+
+
+def _unseen_lines(unseen: Sequence[UnseenAttribute]) -> Iterator[Printed]:
+    """The attributes that declarations name and that no item had."""
+    yield from (Note(f"Warning: {printable(plain(each.text))}") for each in unseen[:SHOWN_MAX])
+    if len(unseen) > SHOWN_MAX:
+        yield Note(f"... and {len(unseen) - SHOWN_MAX:,} more names that no item has; --json lists them.")
 
 
 def trouble_lines(summary: Summary, done: str) -> Iterator[Note]:
