@@ -7,7 +7,7 @@ import pytest
 from streamfold import App, Count, Document, Key, Lookup, Put, Router, Row, Sum, Table
 from streamfold.errors import SettingsError
 from streamfold.testing import HandlerFails, Twin, TwinError
-from tests.helpers.everything import BAND, ORDER_ITEM, ORDER_TOTAL, SEEN, SESSION, app, order_total
+from tests.helpers.everything import BAND, ORDER_ITEM, ORDER_TOTAL, SEEN, SESSION, app, app_of, order_total
 
 ITEM = {"price": 2, "quantity": 3, "day": "2026-03-01", "tags": [], "customer": "ana"}
 
@@ -172,3 +172,12 @@ def test_referents_of_a_table_that_only_a_lookup_names_have_its_key_types():
     twin.put(number, p=7, c="X")
     twin.put(line, l="1", by=7)
     assert twin.row(row, c="X")["n"] == 1
+
+
+def test_an_item_that_a_writer_puts_over_a_row_is_the_writer_s_from_then_on():
+    twin = Twin(app_of("order_total"))
+    twin.put(ORDER_ITEM, order_id="1", sku="a", price=5, quantity=1)
+    twin.put(ORDER_TOTAL, order_id="1", total=40)
+    with pytest.raises(HandlerFails, match="belongs to the application itself"):
+        twin.put(ORDER_ITEM, order_id="1", sku="b", price=7, quantity=1)
+    assert twin.row(ORDER_TOTAL, order_id="1")["total"] == 40

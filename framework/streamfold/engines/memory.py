@@ -203,6 +203,8 @@ class MemoryEngine(MemoryReads, GuardedItems):
             if known is None or known.version < image.version:
                 self._sources[image.item] = StoredSource(image.version, image.raw, image.at)
                 self.source_tables.add(image.item[0])
+                if image.item in self.rows and is_writers(image.raw):
+                    del self.rows[image.item]  # its writer has put the item over the row
 
     @property
     def has_exports(self) -> bool:

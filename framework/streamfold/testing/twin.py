@@ -232,8 +232,9 @@ class Twin:
         record = carry_out(self.tables[name], write)
         if record is None:
             return
-        if self._keeps_sources:
-            self.engine.put_sources(newest_sources([self._origins.change(record)]))
+        change = self._origins.change(record)
+        if self._keeps_sources or self.app.derived(change.item):  # an item at the key of a row refuses its handler
+            self.engine.put_sources(newest_sources([change]))
         failures = self.app.process([record], engine=self.engine, settings=Settings())
         if self._keeps_sources:
             self._take_over()  # before an error is raised: other handlers may have written
