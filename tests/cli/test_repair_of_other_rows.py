@@ -112,3 +112,18 @@ def test_the_newest_row_of_a_history_is_left_with_the_reason(shop):
     change(shop, "UPDATE items SET item = replace(item, 'ana', 'bob') WHERE pk = 'ORDER#1' AND sk = 'META'")
     ran = shop.run("verify", "--rows", "--repair", *STATE)
     assert "follows from changes" in ran.out + ran.err
+
+
+def test_an_item_of_a_writer_at_the_key_of_a_feeds_row_is_left(shop):
+    marks = (
+        "json_remove(item, '$._sf_v', '$._sf_x', '$._sf_n')",
+        f"pk = '{READER}' AND sk LIKE '%lost'",
+    )
+    change(shop, f"UPDATE items SET item = {marks[0]} WHERE {marks[1]}")
+    change(shop, LOST)
+    before = texts(shop)
+    ran = shop.run("verify", "--rows", "--repair", *STATE)
+    assert ran.code in (0, 1)
+    with closing(sqlite3.connect(shop.path / "state.db")) as connection:
+        assert connection.execute(f"SELECT count(*) FROM items WHERE {marks[1]}").fetchone() == (1,)
+    assert texts(shop) == before

@@ -7,10 +7,12 @@ was read, and both items are reconciled once more: if both exist by then, the ro
 
 from collections.abc import Iterable, Sequence
 
+from streamfold.commit.transactions import writers_own
 from streamfold.derivations.attributes.write_back import DerivedItem, stored_on, write_back
 from streamfold.derivations.derivation import derivation
 from streamfold.derivations.feed.kind import options_of
 from streamfold.errors import EngineError, HandlerError
+from streamfold.keys.table import is_writers
 from streamfold.ledger.contribution import BEFORE_ALL
 from streamfold.lifecycle.other_rows import OtherRows
 from streamfold.lifecycle.page import Pages
@@ -88,5 +90,7 @@ class OtherCorrection:
         stored = self.engine.read_source(row)
         if stored is None:
             return
+        if is_writers(stored):
+            raise EngineError(writers_own(row))
         if self.engine.transact([DeleteSource(row, stored, BEFORE_ALL)], self.runtime.expires_at) is not None:
             raise EngineError(BUSY)
