@@ -267,7 +267,7 @@ class TableThrottled(EngineUnavailable):
     """
 
     def __init__(self, text: str = "", limits: Iterable[str] = ()) -> None:
-        self.limits = tuple(limits)
+        self.limits: tuple[str, ...] = tuple(limits)
         super().__init__(text or f"The store is throttled{in_brackets(self.limits)}; the record is retried.")
 
 
