@@ -6,7 +6,7 @@ from unittest.mock import patch
 
 from streamfold.commit import mover, plan
 from streamfold.keys.table import CONTRIBUTORS, MARKS_OF_ROWS
-from streamfold.lifecycle import row_repair
+from streamfold.lifecycle import other_repair, row_repair
 from streamfold.writes.guarded import AddRow, CorrectRow, GuardedPut
 from tests.helpers.changed_writes import on_writes
 from tests.mutants.registry import mutant
@@ -48,6 +48,17 @@ def _() -> Iterator[None]:
 )
 def _() -> Iterator[None]:
     with patch.object(row_repair, "is_writers", lambda item: False):
+        yield
+
+
+@mutant(
+    "a repair of a feed removes an item of the application as a row that lost its post",
+    None,
+    tests="tests/derivations/feed/test_rows_that_are_gone.py::"
+    "test_a_comparison_and_a_repair_leave_an_item_of_the_application",
+)
+def _() -> Iterator[None]:
+    with patch.object(other_repair, "is_writers", lambda item: False):
         yield
 
 
