@@ -7,7 +7,6 @@ from unittest.mock import patch
 
 from streamfold import runtime
 from streamfold.batch import manifest
-from streamfold.batch.already_applied import Redelivery
 from streamfold.commit import buckets, ledger_units, mover, pending, plan, replanning, taking_back
 from streamfold.commit.buckets import Mover, WaitingDeltas
 from streamfold.commit.committer import Committer
@@ -188,13 +187,13 @@ def _() -> Iterator[None]:
 
 @mutant("5: a step is planned while the one before it is pending", GUARD)
 def _() -> Iterator[None]:
-    def passed(found: LedgerItem, *_: Any) -> LedgerItem:
+    def passed(found: LedgerItem, *_: Any) -> tuple[LedgerItem, dict[str, Any]]:
         contributions = {name: each._replace(deltas="") for name, each in found.contributions.items()}
-        return found._replace(contributions=contributions)
+        return found._replace(contributions=contributions), {}
 
     with (
         patch.object(ledger_units, "wait_for_items", lambda *_: None),
-        patch.object(ledger_units, "ready", passed),
+        patch.object(ledger_units, "ready_by_handler", passed),
     ):
         yield
 
@@ -220,8 +219,8 @@ def _() -> Iterator[None]:
 def _() -> Iterator[None]:
     waits = pending.wait_for_deltas
 
-    def any_names(run: Any, waiting: WaitingDeltas) -> Any:
-        failed = waits(run, waiting)
+    def any_names(run: Any, waiting: WaitingDeltas, *more: Any) -> Any:
+        failed = waits(run, waiting, *more)
         for (key, handler), names in waiting.items.items():
             run.known.note_gone(key, handler, names)
         return failed
@@ -261,10 +260,7 @@ def _() -> Iterator[None]:
 
 @mutant("6: a batch that came before waits for nothing", GUARD)
 def _() -> Iterator[None]:
-    with (
-        patch.object(WaitingDeltas, "wait_for_item", lambda *_: None),
-        patch.object(Redelivery, "_waits", lambda *_: None),
-    ):
+    with patch.object(WaitingDeltas, "wait_for_item", lambda *_: None):
         yield
 
 
