@@ -38,8 +38,8 @@ from streamfold.records.values import decode, encode, sortable
 from streamfold.settings.limits import ACTIONS_MAX
 from streamfold.writes.guarded import DeleteSource, RowKey, StateKey, UpdateSource
 
-NONE = StoredSource("", None)
-"""The entry of a source item that was never put."""
+NONE: tuple[str, StoredItem | None] = ("", None)
+"""The entry of a source item that was never put: the version, the item."""
 
 NO_CONTEXT = nullcontext()
 
@@ -53,7 +53,7 @@ class MemoryReads:
         self.state: dict[StateKey, dict[str, Any]] = {}
         self.source_tables: set[str] = set()
         self._positions: dict[str, list[str]] = {}
-        self._sources: dict[ItemKey, StoredSource] = {}
+        self._sources: dict[ItemKey, tuple[str, StoredItem | None]] = {}
         self._order: KeyOrder | None = None
 
     def read_state(
@@ -69,7 +69,7 @@ class MemoryReads:
 
     def read_rows(self, keys: Iterable[RowKey], *, consistent: bool = True) -> dict[RowKey, dict[str, Any]]:
         del consistent  # what is written can be read at once
-        found = ((key, self.rows.get(key) or self._sources.get(key, NONE).raw) for key in keys)
+        found = ((key, self.rows.get(key) or self._sources.get(key, NONE)[1]) for key in keys)
         return {key: decode({"M": row}) for key, row in found if row is not None}
 
     def read_entries(self, wanted: Entries) -> list[tuple[str, str]]:
@@ -81,7 +81,7 @@ class MemoryReads:
         return [(position, self.state[StateKey(wanted.partition, position)].get("s", "")) for position in first]
 
     def read_source(self, item: ItemKey) -> StoredItem | None:
-        source = self.rows.get(item, self._sources.get(item, NONE).raw)
+        source = self.rows.get(item, self._sources.get(item, NONE)[1])
         if source is None and item[0] not in self.source_tables:
             raise EngineError(
                 f"No source items of table {item[0]!r} were put, so a missing item cannot be recognised. A replay "
@@ -136,12 +136,12 @@ class MemoryReads:
     def _keys(self, table: Table) -> Iterator[RowKey]:
         """The keys of the items of a table: of derived rows, and of present source items."""
         yield from (key for key in self.rows if key[0] == table.name and not is_marker(key[1]))
-        for key, source in self._sources.items():
-            if key[0] == table.name and source.raw is not None and key not in self.rows:
+        for key, (_, image) in self._sources.items():
+            if key[0] == table.name and image is not None and key not in self.rows:
                 yield key
 
     def _is_there(self, key: RowKey) -> bool:
-        return key in self.rows or self._sources.get(key, NONE).raw is not None
+        return key in self.rows or self._sources.get(key, NONE)[1] is not None
 
     def _is_kept(self, key: ItemOrRowKey) -> bool:
         return key in self.state if isinstance(key, StateKey) else self._is_there(key) and not is_marker(key[1])
@@ -150,7 +150,7 @@ class MemoryReads:
         return map(self._item, sorted(keys, key=lambda key: (sortable(key[1]), sortable(key[2]))))
 
     def _item(self, key: RowKey) -> StoredItem:
-        return self.rows.get(key) or self._sources[key].raw or {}
+        return self.rows.get(key) or self._sources[key][1] or {}
 
 
 class MemoryEngine(MemoryReads, GuardedItems):
@@ -175,6 +175,7 @@ class MemoryEngine(MemoryReads, GuardedItems):
         self.touched: set[ItemOrRowKey] | None = None  # if a set: collects the keys that were written, for invariants
         self._records: OwnRecords | None = None  # of the own stream: none until there is one
         self.item_times: ItemTimes = ItemTimes()
+        self._source_times: dict[ItemKey, int] = {}  # of the newest record of each, epoch microseconds
         self.clock_seconds: float = 0.0
 
     @property
@@ -200,8 +201,9 @@ class MemoryEngine(MemoryReads, GuardedItems):
         for given in images:
             image = SourceImage(*given)
             known = self._sources.get(image.item)
-            if known is None or known.version < image.version:
-                self._sources[image.item] = StoredSource(image.version, image.raw, image.at)
+            if known is None or known[0] < image.version:
+                self._sources[image.item] = (image.version, image.raw)
+                self._source_times[image.item] = image.at or 0
                 self.source_tables.add(image.item[0])
                 if image.item in self.rows and is_writers(image.raw):
                     del self.rows[image.item]  # its writer has put the item over the row
@@ -213,11 +215,11 @@ class MemoryEngine(MemoryReads, GuardedItems):
 
     def stored_sources(self, items: Iterable[ItemKey]) -> dict[ItemKey, StoredSource]:
         """The stored states of source items."""
-        return {item: self._sources[item] for item in items if item in self._sources}
+        return {item: StoredSource(*self._sources[item]) for item in items if item in self._sources}
 
     def source_seconds(self, item: ItemKey) -> float:
         """The time of the newest change of a source item, epoch seconds; 0 if it is not known."""
-        return (self._sources.get(item, NONE).at or 0) / MICROSECONDS
+        return self._source_times.get(item, 0) / MICROSECONDS
 
     # The stream of derived rows, which chains read.
 
@@ -248,7 +250,7 @@ class MemoryEngine(MemoryReads, GuardedItems):
     def _row(self, key: RowKey) -> Mapping[str, Any] | None:
         if (row := self.rows.get(key)) is not None:
             return row
-        source = self._sources.get(key, NONE).raw
+        source = self._sources.get(key, NONE)[1]
         # A row may be a source too, of a fold that makes it anew.
         return source if source is not None and is_writers(source) else None
 
@@ -256,13 +258,13 @@ class MemoryEngine(MemoryReads, GuardedItems):
         return self.state.get(key)
 
     def _any(self, key: RowKey) -> Mapping[str, Any] | None:
-        return self._sources.get(key, NONE).raw or self.rows.get(key)
+        return self._sources.get(key, NONE)[1] or self.rows.get(key)
 
     def _write_source(self, write: DeleteSource | UpdateSource) -> None:
-        stored = self._sources.get(write.key, NONE)
-        found = stored.raw or self.rows.get(write.key, {})
-        change, after = carried_out(write, self.tables[write.key[0]], found, stored.version)
-        self._sources[write.key] = stored._replace(version=change[OWN_VERSION], raw=after)
+        version, found = self._sources.get(write.key, NONE)
+        found = found or self.rows.get(write.key, {})
+        change, after = carried_out(write, self.tables[write.key[0]], found, version)
+        self._sources[write.key] = (change[OWN_VERSION], after)
         change["at"] = change.get("at") or self.item_times.of_row(write.key)
         self._stream.add(change, self._readers(write.key))
 

@@ -28,7 +28,6 @@ from streamfold.proofs.histories import arriving
 from streamfold.records.change import BY_OURSELVES, Change, ItemKey
 from streamfold.records.images import derived_names
 from streamfold.records.kinesis import KinesisChange
-from streamfold.records.sources import StoredSource
 from streamfold.records.values import same
 from streamfold.routes.application import Application
 from streamfold.settings import Settings
@@ -82,21 +81,21 @@ class ProofStore(MemoryEngine):
 
     def source(self, item: ItemKey) -> StoredItem | None:
         """The present item, or None."""
-        return self._sources.get(item, NONE).raw
+        return self._sources.get(item, NONE)[1]
 
     def sources(self) -> Iterator[tuple[ItemKey, StoredItem]]:
         """All present items."""
-        return ((key, source.raw) for key, source in self._sources.items() if source.raw is not None)
+        return ((key, image) for key, (_, image) in self._sources.items() if image is not None)
 
     def write_own(self, given: Change, image: StoredItem | None) -> None:
         """Makes a write of the application: puts an item, or removes it (None)."""
-        stored, before, *_ = self._sources.get(given.item, NONE)
+        stored, before = self._sources.get(given.item, NONE)
         version = given.version_text if given.version_text > stored else _following(stored, given)
         if not _equal(before, image):
             self._write(given, version, before, image, own=True)
 
     def _write_source(self, write: DeleteSource | UpdateSource) -> None:
-        stored, before, *_ = self._sources[write.key]
+        stored, before = self._sources[write.key]
         after: StoredItem | None = None
         base = stored
         if isinstance(write, UpdateSource):
@@ -114,7 +113,7 @@ class ProofStore(MemoryEngine):
     def _write(
         self, given: Change, version: str, before: StoredItem | None, after: StoredItem | None, *, own: bool
     ) -> None:
-        self._sources[given.item] = StoredSource(version, after)
+        self._sources[given.item] = (version, after)
         change = self._last[given.item] = _as_found(given, version, before, after)
         self.delivered.append(DeliveredChange(change, own))
         self.take(change)
