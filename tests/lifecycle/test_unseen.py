@@ -188,9 +188,9 @@ def test_a_row_that_was_removed_and_made_again_keeps_what_it_holds_when_older_it
     found = paid(0, 0)
     del found.engine.rows[DAY_1]
     found.write((("PAY#2", "X"), {"day": "1", "refund": 7}))
-    ((row, shown, expected, unseen),) = found.differing()
-    assert (row, shown, expected) == (DAY_1, {"refunded": 7, "most": 7}, {"refunded": 7, "most": 7})
-    assert unseen == {CONTRIBUTORS: (1, 3)}
+    (one,) = found.differing()
+    assert (one.row, one.shown, one.expected) == (DAY_1, {"refunded": 7, "most": 7}, {"refunded": 7, "most": 7})
+    assert (one.what, one.unseen) == (UNFOUNDED, {CONTRIBUTORS: (1, 3)})
     assert found.reconcile() == [DAY_1]
     found.write((("PAY#0", "X"), None), (("PAY#1", "X"), None))
     assert (found.row(DAY_1)["refunded"], found.row(DAY_1)[CONTRIBUTORS]) == (7, 1)
