@@ -62,6 +62,13 @@ def test_the_image_that_there_is_not_is_empty(old, new, event):
     assert (old or {}, new or {}) == (dict(found.old), dict(found.new))
 
 
+def test_the_keys_of_a_change_are_read_only():
+    changed = change(None, item("ORDER#1"))
+    with pytest.raises(TypeError, match="read-only"):
+        changed.keys["PK"] = "ORDER#2"
+    assert changed.keys == {"PK": "ORDER#1", "SK": "METADATA"}
+
+
 @pytest.mark.parametrize("absent", [{"_sf_n": 0}, {"_sf_n": 0, "_sf_v": "00/label/7", "total": 0}])
 def test_a_tombstone_and_a_row_without_contributors_are_absent_images(absent):
     found = change(item("ORDER#1", **absent), item("ORDER#1", _sf_n=2, total=5))

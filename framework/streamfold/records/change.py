@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any, ClassVar, Literal, NamedTuple, NoReturn
 from streamfold.errors import ImageError, RecordError, redacted, shown
 from streamfold.keys.key_part import KeyValue
 from streamfold.keys.table import CONTRIBUTORS, Table
-from streamfold.records.images import HIDDEN, Image, derived_names, without, without_derived
+from streamfold.records.images import HIDDEN, Image, ReadOnlyMap, derived_names, without, without_derived
 from streamfold.records.values import AttributeValue, RawImage, decode, number_text, same
 from streamfold.settings.limits import SECONDS_A_DAY
 
@@ -191,7 +191,8 @@ class Change:
     @property
     def keys(self) -> dict[str, KeyValue]:
         names = self.table.attributes
-        return {name: value for name, value in zip(names, self.item[1:], strict=False) if value is not None}
+        own = {name: value for name, value in zip(names, self.item[1:], strict=False) if value is not None}
+        return ReadOnlyMap(own)  # a change of it would be lost: the next access makes another
 
     @property
     def has_old(self) -> bool:
