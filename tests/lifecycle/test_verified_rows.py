@@ -283,7 +283,7 @@ def test_a_handler_that_reads_rows_is_compared_without_the_one_that_makes_them(a
 
     assert wrong() == []
     engine.rows["main", "ALL", "ALL"] |= {"groups": {"N": "9"}}
-    ((row, shown, expected, _),) = wrong()
+    ((row, shown, expected, *_),) = wrong()
     assert (row[1:], shown, expected) == (("ALL", "ALL"), {"groups": 9}, {"groups": 3})
     del engine.rows["main", "ALL", "ALL"]
     assert [each.what for each in wrong()] == ["missing"]
