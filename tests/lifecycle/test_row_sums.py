@@ -85,7 +85,7 @@ def test_rows_that_differ_are_told(app, lines):
             line.image["total"] = {"N": "1"}
         if line.key[1] == "TOTAL#odd":
             line.image["least"] = {"N": "0.5"}
-    row = encode(item("OWN#99", "OWN", amount=1))["M"]
+    row = encode(item("OWN#99", "OWN", amount=1, _sf_n=1))["M"]
     planted.append(ExportLine(("main", "OWN#99", "OWN"), row))
     different = [each for each in found(app, planted) if isinstance(each, RowDifference)]
     assert sorted((each.what, each.row[1]) for each in different) == [

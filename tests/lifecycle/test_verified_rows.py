@@ -7,7 +7,7 @@ import pytest
 from streamfold import App, Count, Delete, Key, Max, Put, Router, Row, Sum, Top
 from streamfold.batch.process import process_changes
 from streamfold.engines import MemoryEngine
-from streamfold.keys.table import STATE
+from streamfold.keys.table import CONTRIBUTORS, STATE
 from streamfold.ledger.schema import Schema
 from streamfold.lifecycle.explain import Explaining
 from streamfold.lifecycle.exports import open_export
@@ -78,7 +78,7 @@ def test_rows_that_agree_are_not_different(app, engine):
 def test_rows_that_were_changed_removed_or_put_by_hand_are_found(app, engine):
     engine.rows["main", "TOTAL#g1", "TOTAL"] |= {"total": {"N": "1"}}
     del engine.rows["main", "OWN#4", "OWN"]
-    engine.rows["main", "OWN#99", "OWN"] = encode(item("OWN#99", "OWN", amount=1))["M"]
+    engine.rows["main", "OWN#99", "OWN"] = encode(item("OWN#99", "OWN", amount=1, **{CONTRIBUTORS: 1}))["M"]
     found = verified(app, engine)
     assert [(each.what, each.row[1]) for each in found.different] == [
         ("missing", "OWN#4"),
@@ -120,7 +120,7 @@ def test_rows_that_move_while_they_are_compared_are_not_different(app, engine):
 
 def test_a_row_that_comes_and_goes_while_it_is_compared_is_not_different(app, engine):
     row, read = ("main", "OWN#99", "OWN"), engine.read_rows
-    engine.rows[row] = encode(item("OWN#99", "OWN", amount=1))["M"]
+    engine.rows[row] = encode(item("OWN#99", "OWN", amount=1, **{CONTRIBUTORS: 1}))["M"]
     shows = chain([True], cycle([True, False]))  # at first; then before each fold, and behind it
 
     def comes_and_goes(keys):
