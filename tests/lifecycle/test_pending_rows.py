@@ -9,7 +9,7 @@ import pytest
 from streamfold.batch.manifest import change_deltas
 from streamfold.commit.buckets import FOUND_MAX, empty_buckets
 from streamfold.commit.pending import PendingWork
-from streamfold.commit.taking_back import TakingBack, WayBack
+from streamfold.commit.taking_back import StepBack, TakingBack
 from streamfold.engines import MemoryEngine
 from streamfold.ledger.deltas import (
     BUCKETS,
@@ -227,7 +227,7 @@ def test_a_correction_adds_nothing_that_is_taken_back_behind_its_second_scan():
         if len(scans) == 2:
             (key,) = [key for key in beside.engine.state if key.pk.startswith("ledger#") and "ITEM#0" in key.pk]
             route = next(route for route in APP.routes if f"{route.name}.p" in beside.engine.state[key])
-            way = WayBack(key, ("main", "ITEM#0", "METADATA"), route, [])
+            way = StepBack(key, ("main", "ITEM#0", "METADATA"), route, [])
             assert TakingBack(beside.run, PendingWork(), Lives()).take(way)
         return found
 

@@ -44,7 +44,7 @@ from streamfold.commit.outcome import Outcome, Triages
 from streamfold.commit.pending import Progress
 from streamfold.commit.plan import Plan, Transaction, Unit, WrittenKey, by_handler, exceeds_transaction, pack
 from streamfold.commit.replanning import Replanner, writes_any
-from streamfold.commit.taking_back import TakingBack, WayBack
+from streamfold.commit.taking_back import StepBack, TakingBack
 from streamfold.commit.transactions import SENDS_MAX, is_throttled, join_all, table_of, throttled_by
 from streamfold.engines.call_slots import Flight
 from streamfold.engines.deadline import TRIES_MAX
@@ -285,7 +285,7 @@ class Committer:
         taking = TakingBack(self.runtime, self.progress.pending_work, self.source.lives)
         for (key, handler), (route, changes) in waiting.refused_waiters().items():
             if (key, handler) not in self.progress.waiting or not taking.take(
-                WayBack(key, changes[0].item, route, changes)
+                StepBack(key, changes[0].item, route, changes)
             ):
                 continue
             waiting.forget(key, handler)

@@ -57,7 +57,7 @@ from streamfold.writes.guarded import (
 
 
 @dataclass(slots=True, eq=False)
-class WayBack:
+class StepBack:
     """The step of one handler of one item that is taken back."""
 
     key: StateKey
@@ -73,7 +73,7 @@ class TakingBack:
         self.runtime, self.engine = runtime, runtime.engine
         self.pending_work, self.lives = pending_work, lives
 
-    def take(self, way: WayBack) -> bool:
+    def take(self, way: StepBack) -> bool:
         """Takes a step back; False if it cannot be: its additions wait for the row. True also if nothing waits."""
         try:
             for alone in (False, True):  # all that the step moved, or the refused rows alone
@@ -85,7 +85,7 @@ class TakingBack:
             pass
         return False
 
-    def _take(self, way: WayBack, *, alone: bool) -> bool | None:
+    def _take(self, way: StepBack, *, alone: bool) -> bool | None:
         """None: a row that the step moved beside the refused one cannot be written."""
         removed: dict[RowKey, Mapping[str, object] | None] = {}
         for number in range(TRIES_MAX):
@@ -119,7 +119,7 @@ class TakingBack:
                 return None
         return False
 
-    def _read(self, way: WayBack) -> LedgerItem:
+    def _read(self, way: StepBack) -> LedgerItem:
         stored = self.engine.read_state([way.key], consistent=True).get(way.key)
         return filled(self.engine, way.key, LedgerItem.of(stored), {way.route.name})
 
@@ -131,7 +131,7 @@ class TakingBack:
         return {keys[key]: Delta.of(str(item.get("s", "")), key) for key, item in found.items()}
 
     def _transition(
-        self, way: WayBack, found: LedgerItem, stored: StoredContribution, only: Collection[str] | None
+        self, way: StepBack, found: LedgerItem, stored: StoredContribution, only: Collection[str] | None
     ) -> Transition:
         now = stored_rows(stored.text)
         before = contribution_before(stored.before or "", now, only)
@@ -177,7 +177,7 @@ class TakingBack:
                 removed[write.key] = why.item  # somebody removed the row
         return True
 
-    def _note(self, way: WayBack, transition: Transition, rows: Sequence[GuardedWrite]) -> None:
+    def _note(self, way: StepBack, transition: Transition, rows: Sequence[GuardedWrite]) -> None:
         """Has the rows removed that the way back may leave empty."""
         self.pending_work.commit([unit_of(way.item, transition, tuple(way.changes))], rows)
 
