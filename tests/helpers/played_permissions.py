@@ -404,11 +404,16 @@ class Played:
             for item in items:
                 self.run("operate", "repair", "--key", *item, "--yes", ON)
         for item in items:
-            self.write((item, None))
-            self._remove_rows(CONTRIBUTORS)
-            with dying():
+            for steps in ((), sample.history[:2]):  # an item may have a row at the end, or at the beginning
+                for step in steps:
+                    self.write(*step)
+                if steps:
+                    self.run("operate", "repair", "--key", *item, "--yes", ON)
+                self.write((item, None))
+                self._remove_rows(CONTRIBUTORS)
+                with dying():
+                    self.run("operate", "repair", "--key", *item, "--yes", ON)
                 self.run("operate", "repair", "--key", *item, "--yes", ON)
-            self.run("operate", "repair", "--key", *item, "--yes", ON)
 
     def redrive_pending(self, sample):
         """Records are redriven whose deltas a function left behind."""
