@@ -20,9 +20,10 @@ QUICK := keys records routes ledger commit derivations read
 
 # Parts of the framework that no function runs: tests/project/test_build.py compares them with what functions import.
 NOT_DEPLOYED := $(addprefix streamfold/,cli deploy failures pages proofs starter testing __main__.py engines/memory.py \
-	routes/named_attributes.py \
+	$(patsubst %,routes/%.py,items_at_rows named_attributes) \
 	$(patsubst %,replay/%.py,costs growing replay stream) \
-	$(patsubst %,lifecycle/%.py,buckets diff loading other_rows retire row_repair row_sources rows search state_size))
+	$(patsubst %,lifecycle/%.py,adoption buckets diff loading other_repair other_rows restored retire row_repair \
+		row_sources rows search state_size unseen))
 
 # The stream of an existing table, as `streamfold template` takes it.
 ORDERS_STREAM := arn:aws:dynamodb:us-east-1:123456789012:table/orders/stream/2026-01-01T00:00:00.000
