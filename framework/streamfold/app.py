@@ -20,10 +20,10 @@ FUNCTION_NAME, HANDLER = "AWS_LAMBDA_FUNCTION_NAME", "_HANDLER"
 """Set in every execution environment: the function's name, and MODULE.NAME of what Lambda calls (Lambda Developer
 Guide, configuration-envvars).
 """
-Result = TypeVar("Result")
+Returned = TypeVar("Returned")
 
 
-class Entry(Generic[Result]):
+class LambdaEntry(Generic[Returned]):
     """A method that Lambda calls.
 
     ``lambda_handler = app.lambda_handler`` in the function's module imports boto3 and what the first batch needs, and
@@ -32,12 +32,12 @@ class Entry(Generic[Result]):
     imported before a call.
     """
 
-    def __init__(self, function: Callable[..., Result], modules: Sequence[str]) -> None:
+    def __init__(self, function: Callable[..., Returned], modules: Sequence[str]) -> None:
         self.function = function
         self.modules = modules  # what the first call imports besides the stream's function
         update_wrapper(self, function)  # type: ignore[arg-type]  # for documentation
 
-    def __get__(self, app: "App | None", owner: type | None = None) -> Callable[..., Result]:
+    def __get__(self, app: "App | None", owner: type | None = None) -> Callable[..., Returned]:
         if app is None:
             return self.function
         if FUNCTION_NAME in os.environ and "STREAMFOLD_ENGINE" not in os.environ and self._is_called():
@@ -54,9 +54,9 @@ class Entry(Generic[Result]):
         return os.environ.get(HANDLER, name).rpartition(".")[2] == name
 
 
-def entry(*modules: str) -> Callable[[Callable[..., Result]], Entry[Result]]:
-    """Makes a method an ``Entry``."""
-    return lambda function: Entry(function, modules)
+def entry(*modules: str) -> Callable[[Callable[..., Returned]], LambdaEntry[Returned]]:
+    """Makes a method a ``LambdaEntry``."""
+    return lambda function: LambdaEntry(function, modules)
 
 
 class App(Application):

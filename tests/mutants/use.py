@@ -243,7 +243,7 @@ LOADED = "tests/cli/test_loaded_exports.py::"
     tests=LOADED + "test_record_that_is_older_than_the_export_changes_no_row_but_is_a_change",
 )
 def _() -> Iterator[None]:
-    with patch("streamfold.replay.replay.sorted_changes", lambda _, changes: loaded_items.Sorted(changes)):
+    with patch("streamfold.replay.replay.sorted_changes", lambda _, changes: loaded_items.SortedChanges(changes)):
         yield
 
 
@@ -263,7 +263,7 @@ def _() -> Iterator[None]:
     tests=LOADED + "test_older_export_changes_nothing_and_says_how_many_items_are_newer",
 )
 def _() -> Iterator[None]:
-    with patch.object(sources, "_by_time", lambda *_: sources.Order.NEWER):
+    with patch.object(sources, "_by_time", lambda *_: sources.ImageOrder.NEWER):
         yield
 
 
@@ -273,7 +273,7 @@ def _() -> Iterator[None]:
     tests=LOADED + "test_record_of_the_second_of_an_export_that_fits_on_neither_side_is_refused",
 )
 def _() -> Iterator[None]:
-    with patch.object(sources, "_by_images", lambda *_: sources.Order.NEWER):
+    with patch.object(sources, "_by_images", lambda *_: sources.ImageOrder.NEWER):
         yield
 
 

@@ -58,7 +58,7 @@ class Guarded(NamedTuple):
         return self.key.table.name
 
 
-class Place(NamedTuple):
+class StatePlace(NamedTuple):
     """What a state is the state of, as its manifest and the markers say."""
 
     identity: str
@@ -182,7 +182,7 @@ class Ownership:
             return self.was
         if not self.is_known:
             self._check_adopting(self.app.name)
-        place = Place(self._identity(), store.named_table(STATE.name), {n: store.named_table(n) for n in names})
+        place = StatePlace(self._identity(), store.named_table(STATE.name), {n: store.named_table(n) for n in names})
         for name in sorted(names):
             self._mark_table(name, place)
         epoch = self.runtime.settings.epoch
@@ -204,7 +204,7 @@ class Ownership:
             raise Contended("The identity of the state was written and cannot be read back: try again.")
         return str(found["s"])
 
-    def _mark_table(self, name: str, place: Place) -> None:
+    def _mark_table(self, name: str, place: StatePlace) -> None:
         """Enters the application into the marker of a table, unless it is there."""
         own = [each for each in self.keys if each.table == name]
         key = key_of(own[0].key)
@@ -307,7 +307,7 @@ def parsed(text: str | None) -> Marker:
     return found
 
 
-def entered(marker: Marker, application: str, own: Iterable[Guarded], place: Place, epoch: int) -> Marker:
+def entered(marker: Marker, application: str, own: Iterable[Guarded], place: StatePlace, epoch: int) -> Marker:
     """A marker with the handlers of an application."""
     own = list(own)
     handlers: dict[str, Any] = {}
@@ -338,7 +338,7 @@ def without(marker: Marker, application: str, handlers: Iterable[str]) -> Marker
     return {**others, application: {**entry, "handlers": remaining}} if remaining else others
 
 
-def check_marker(app: Application, own: Iterable[Guarded], marker: Marker, place: Place, epoch: int) -> None:
+def check_marker(app: Application, own: Iterable[Guarded], marker: Marker, place: StatePlace, epoch: int) -> None:
     """Raises ``NotOwned`` where a table's rows are another state's, or another application's where a handler adds."""
     for name, entry in marker.items():
         if name == app.name:
@@ -347,7 +347,7 @@ def check_marker(app: Application, own: Iterable[Guarded], marker: Marker, place
             _check_other(app.name, own, name, entry)
 
 
-def _check_state(application: str, entry: Mapping[str, Any], place: Place, table: str, epoch: int) -> None:
+def _check_state(application: str, entry: Mapping[str, Any], place: StatePlace, table: str, epoch: int) -> None:
     was, now = NamedTable(*entry["state"]), place.state
     if entry["identity"] == place.identity and epoch > entry["epoch"]:
         return  # the user says that the state fits these tables
@@ -406,7 +406,7 @@ def check_entries(
         return
     for each in own:
         for handler, entry in entries.items():
-            adds = each.adds and (entry["contributes"] or entry["kind"] == each.route.kind.name)
+            adds = each.adds and (entry["contributes"] or each.route.kind.is_of(entry))
             for target in entry["targets"] if adds or entry["contributes"] else ():
                 table, _, template = target.partition(": ")
                 parts = template.split(" / ")
@@ -452,10 +452,10 @@ WAYS = (
     f"take the rows over, streamfold adopt. {manual('adopting')} says which."
 )
 
-Change = Callable[[Marker], Marker]
+MarkerChange = Callable[[Marker], Marker]
 
 
-def change_marker(runtime: Runtime, key: Key, change: Change) -> None:
+def change_marker(runtime: Runtime, key: Key, change: MarkerChange) -> None:
     """Changes the marker of a key's table, if there is one. Raises ``Contended`` if others write it at every try."""
     at = key_of(key)
     for _ in runtime.tries():

@@ -46,7 +46,7 @@ from streamfold.lifecycle.backfill import (
     segments_of,
 )
 from streamfold.lifecycle.exports import Export
-from streamfold.lifecycle.loading import Loaded, load, moment_text
+from streamfold.lifecycle.loading import LoadedExport, load, moment_text
 from streamfold.lifecycle.page import Pages
 from streamfold.lifecycle.row_repair import RowsReconciled, reconcile_rows
 from streamfold.lifecycle.sources import PAGE_ITEMS, check_deployment_delay, check_named, source_tables, wanted_routes
@@ -329,7 +329,7 @@ def _planned(opened: Session, what: str) -> RunPlan:
     return RunPlan(what, [route.name for route in routes], tables, export)
 
 
-def _note_loaded(loaded: Loaded) -> None:
+def _note_loaded(loaded: LoadedExport) -> None:
     """Prints what an export changed in the state."""
     older = f"; {counted(loaded.older, 'item')} of the state are newer and stay" if loaded.older else ""
     removed = f", {counted(loaded.removed, 'item')} removed" if loaded.removed else ""

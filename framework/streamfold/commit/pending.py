@@ -35,7 +35,7 @@ from streamfold.writes.guarded import (
 
 if TYPE_CHECKING:
     from collections.abc import Collection
-Cause = tuple[Change, Route]
+ChangeAndHandler = tuple[Change, Route]
 """A change and a handler that led to a row's work; both fail if the work fails."""
 Causes = tuple[Sequence[Route], Sequence[Change]]
 """Changes, each of which went to each of these handlers: kept together, because they are asked for seldom."""
@@ -101,7 +101,7 @@ class PendingWork:
         self.changed_entries: dict[RowKey, EntriesOfRow] = {}  # of rows that are to be recomputed
         self._lowered: LoweredRows | None = None  # none until a write lowers a row
         self._added: list[AddRow] = []  # writes before it that counted contributors
-        self.state_rows: dict[RowKey, list[Cause]] = {}  # stored attributes, to be copied onto their items
+        self.state_rows: dict[RowKey, list[ChangeAndHandler]] = {}  # stored attributes, to be copied onto their items
         self.left: dict[ItemAndHandler, PendingNote] = {}  # noted in ledger items
         self.failed: set[ItemAndHandler] = set()  # whose work failed, so that it is still pending
         self.wrong: Collection[RowKey] = ()  # rows that could not be recomputed
@@ -151,7 +151,7 @@ class PendingWork:
         if names:
             self.deltas.wait_for(names, routes, changes, key)
 
-    def causes(self, row: RowKey) -> list[Cause]:
+    def causes(self, row: RowKey) -> list[ChangeAndHandler]:
         """The causes of the work of a row in ``changed_entries`` or ``lowered``."""
         return [cause for causes in self._causes_of(row) for cause in _each(causes)]
 
@@ -265,7 +265,7 @@ def clear_pending(runtime: Runtime, pending_work: PendingWork) -> None:
     deque(in_slots(runtime.slots, calls, stops=lambda _: True), maxlen=0)
 
 
-def _each(causes: Causes) -> list[Cause]:
+def _each(causes: Causes) -> list[ChangeAndHandler]:
     routes, changes = causes
     return [(change, route) for route in routes for change in changes]
 

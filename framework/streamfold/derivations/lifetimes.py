@@ -23,7 +23,7 @@ if TYPE_CHECKING:
 
 SECONDS_MAX = 100_000_000_000
 """The year 5138 in seconds, and 1973 in milliseconds: a larger number is no time in seconds."""
-Values = Mapping[str, Any]
+WrittenValues = Mapping[str, Any]
 MILLISECONDS = "in milliseconds or finer: the row never expires. Divide it, item[...] // 1000"
 NO_NUMBER = "that is no number: the row never expires. Write the seconds since 1970, int(moment.timestamp())"
 FRACTION = "with a fraction: the row may never expire. Write whole seconds, int(...)"
@@ -49,7 +49,7 @@ def look_at_writes(runtime: "Runtime", route: Route, writes: Iterable[object], c
         _look(runtime, route, names, _written(writes), changes)
 
 
-def _contributed(names: Mapping[str, str], rows: Contribution) -> Iterator[tuple[RowKey, Values]]:
+def _contributed(names: Mapping[str, str], rows: Contribution) -> Iterator[tuple[RowKey, WrittenValues]]:
     for row, each in rows.items():
         values = {**(each.plain or {}), **each.amounts}
         name = _name(names, row)
@@ -60,7 +60,7 @@ def _contributed(names: Mapping[str, str], rows: Contribution) -> Iterator[tuple
         yield row, values
 
 
-def _written(writes: Iterable[object]) -> Iterator[tuple[RowKey, Values]]:
+def _written(writes: Iterable[object]) -> Iterator[tuple[RowKey, WrittenValues]]:
     for write in writes:
         if isinstance(write, GuardedPut):
             yield write.key, write.attributes or {}
@@ -77,7 +77,7 @@ def _look(
     runtime: "Runtime",
     route: Route,
     names: Mapping[str, str],
-    found: Iterable[tuple[RowKey, Values]],
+    found: Iterable[tuple[RowKey, WrittenValues]],
     changes: Iterable[Change],
 ) -> None:
     for row, values in found:

@@ -43,8 +43,8 @@ Referents = Mapping[str, StoredItem | None]
 """Items by their keys as JSON; None: there is no such item."""
 NO_REFERENTS: Referents = MappingProxyType({})
 
-AggregatesByKey = Mapping[str, Mapping[str, "Made"]]
-"""How attributes of ordered values are made (``Made``), by attribute, of rows by their keys as JSON."""
+AggregatesByKey = Mapping[str, Mapping[str, "MadeAttribute"]]
+"""How attributes of ordered values are made (``MadeAttribute``), by attribute, of rows by their keys as JSON."""
 
 CHANGES_KEPT = 10_000
 """Rows that a comparison remembers; the others are only counted."""
@@ -62,7 +62,7 @@ class RaisedError(NamedTuple):
     message: str
 
 
-class Made(NamedTuple):
+class MadeAttribute(NamedTuple):
     """How an attribute of ordered values is made of an item, and what the items of one page show together."""
 
     ordering: str
@@ -87,7 +87,7 @@ class SideRows(NamedTuple):
         found = json.loads(line)
         raised = {name: RaisedError(*each) for name, each in found["raised"].items()}
         aggregates = {
-            handler: {key: {name: Made(*each) for name, each in made.items()} for key, made in rows.items()}
+            handler: {key: {name: MadeAttribute(*each) for name, each in made.items()} for key, made in rows.items()}
             for handler, rows in found["aggregates"].items()
         }
         return cls(found["rows"], raised, found["wanted"], aggregates)
@@ -133,12 +133,12 @@ def side_page(
 
     A row of one item shows the same whether it has the largest of its values or the smallest.
     """
-    page = _Page(app, schema, handlers, referents)
+    page = _SidePage(app, schema, handlers, referents)
     sides = [page.side(table, image) for table, image in items]
     return [page.completed(each) for each in sides]
 
 
-class _Page:
+class _SidePage:
     """The items of a page, as one version of the code makes rows of them."""
 
     def __init__(
@@ -174,7 +174,7 @@ class _Page:
 
     def _aggregates(self, route: Route, item: ItemKey, rows: Contribution) -> AggregatesByKey:
         """Keeps the entries of an item below rows that several items may share; returns how they are made."""
-        mark, found = Mark(self.app.name, route.name, item, ""), dict[str, dict[str, Made]]()
+        mark, found = Mark(self.app.name, route.name, item, ""), dict[str, dict[str, MadeAttribute]]()
         for row, contribution in rows.items():
             target = route.target_of(row)
             if not contribution.ordered or (target is not None and target.owned):
@@ -183,7 +183,7 @@ class _Page:
                 self.entries.transact(puts, 0)
             text = row_text(row)
             for name, held in contribution.ordered.items():
-                found.setdefault(text, {})[name] = Made(held.ordering, sorted(held.entries))
+                found.setdefault(text, {})[name] = MadeAttribute(held.ordering, sorted(held.entries))
                 where = route.name, text, name
                 self.items[where] = self.items.get(where, 0) + 1
         return found
@@ -199,7 +199,7 @@ class _Page:
         }
         return side._replace(aggregates=aggregates)
 
-    def _together(self, handler: str, text: str, name: str, made: Made) -> Made:
+    def _together(self, handler: str, text: str, name: str, made: MadeAttribute) -> MadeAttribute:
         if self.items[handler, text, name] < 2:
             return made
         where, known = partition(self.app.name, handler, name, row_at(text)), ordering_of(made.ordering)
@@ -260,8 +260,8 @@ class RowChange(NamedTuple):
     row: RowKey
     old: Mapping[str, Any] | None  # attributes; None: the old code makes no such row
     new: Mapping[str, Any] | None
-    old_made: Mapping[str, Made] = MappingProxyType({})  # of attributes whose values are ordered
-    new_made: Mapping[str, Made] = MappingProxyType({})
+    old_made: Mapping[str, MadeAttribute] = MappingProxyType({})  # of attributes whose values are ordered
+    new_made: Mapping[str, MadeAttribute] = MappingProxyType({})
 
     @property
     def attributes(self) -> list[str]:

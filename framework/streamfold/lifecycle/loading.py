@@ -20,7 +20,7 @@ from streamfold.ledger.contribution import BEFORE_ALL
 from streamfold.lifecycle.exports import Export, ExportLine
 from streamfold.records.change import ItemKey, item_key
 from streamfold.records.kinesis import MICROSECONDS
-from streamfold.records.sources import Order, SourceImage, StoredSource, order_of
+from streamfold.records.sources import ImageOrder, SourceImage, StoredSource, order_of
 from streamfold.routes.application import Application
 
 PAGE_ITEMS = 10_000
@@ -28,7 +28,7 @@ PAGE_ITEMS = 10_000
 
 
 @dataclass(slots=True)
-class Loaded:
+class LoadedExport:
     """What an export changed in a state."""
 
     newer: int = 0  # items that the export changed, or added
@@ -38,14 +38,14 @@ class Loaded:
     gap: tuple[int, int] | None = None  # a time that no export of the state covers, epoch microseconds
 
 
-def load(application: Application, state: EmbeddedEngine, export: Export) -> Loaded:
+def load(application: Application, state: EmbeddedEngine, export: Export) -> LoadedExport:
     """Loads an export into a state, whole or not at all.
 
     Raises ``SettingsError`` for an export without times, and if it and the stored items cannot be put in order.
     """
     begin, end = export.begin, export.end
     covered = state.covered_until(export.table)
-    loaded, of_its_second = Loaded(), set[ItemKey]()
+    loaded, of_its_second = LoadedExport(), set[ItemKey]()
     if begin > covered:
         loaded.gap = covered, begin
     with state.batch():
@@ -65,18 +65,18 @@ def load(application: Application, state: EmbeddedEngine, export: Export) -> Loa
     return loaded
 
 
-def _put(state: EmbeddedEngine, images: Sequence[SourceImage], loaded: Loaded) -> set[ItemKey]:
+def _put(state: EmbeddedEngine, images: Sequence[SourceImage], loaded: LoadedExport) -> set[ItemKey]:
     """Puts the images that are newer, and returns the items of the others."""
     kept, others = list[SourceImage](), set[ItemKey]()
     stored = state.stored_sources(image.item for image in images)
     for image in images:
         order = order_of(image, stored.get(image.item))
-        loaded.newer += order is Order.NEWER and image.raw is not None
-        loaded.removed += order is Order.NEWER and image.raw is None
-        loaded.older += order is Order.OLDER
-        if order is Order.UNCLEAR:
+        loaded.newer += order is ImageOrder.NEWER and image.raw is not None
+        loaded.removed += order is ImageOrder.NEWER and image.raw is None
+        loaded.older += order is ImageOrder.OLDER
+        if order is ImageOrder.UNCLEAR:
             loaded.unclear.append(image.item)
-        elif order is Order.OLDER:
+        elif order is ImageOrder.OLDER:
             others.add(image.item)
         else:
             kept.append(image)

@@ -5,7 +5,7 @@ removed, and made again by a backfill: those of views and indexes, and of feeds.
 histories, copies, and rows of ``on``. An item without the mark of a row is the application's own, and stays too.
 """
 
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass, field
 from functools import partial
 
@@ -18,7 +18,7 @@ from streamfold.errors import EngineError, SettingsError
 from streamfold.keys.table import Table, is_writers
 from streamfold.ledger.contribution import BEFORE_ALL
 from streamfold.ledger.state_keys import restoring_key
-from streamfold.lifecycle.adoption import take_over
+from streamfold.lifecycle.adoption import Advance, take_over
 from streamfold.lifecycle.sources import pages, scanned
 from streamfold.records.change import ItemKey
 from streamfold.routes.route import Route
@@ -27,7 +27,6 @@ from streamfold.writes.guarded import DeleteSource, DeleteState, RowKey
 
 ROWS_AT_ONCE = 25
 """Rows that one transaction removes."""
-Advance = Callable[[int], None]
 
 
 @dataclass(slots=True)

@@ -50,6 +50,7 @@ from streamfold.lifecycle.row_sources import (
 )
 from streamfold.lifecycle.rows import RowsVerifier, VerifiedRows, retired_attributes, retired_in
 from streamfold.lifecycle.sources import pages, wanted_routes
+from streamfold.lifecycle.unseen import StoredRow
 from streamfold.lifecycle.verify import stable
 from streamfold.records.change import ItemKey
 from streamfold.records.images import hidden
@@ -80,7 +81,6 @@ PENDING = (
     "Additions to it are pending in deltas, so what it lacks is not known: run the command again. streamfold buckets "
     "shows what stays pending."
 )
-StoredRow = Mapping[str, Any]
 Contributors = Sequence[Contributor]
 
 
@@ -147,7 +147,7 @@ def reconcile_rows(runtime: Runtime, handlers: Collection[str]) -> RowsReconcile
     return RowsReconciled(found, RowCorrection(runtime, verifier.expiring).correct(rows))
 
 
-class Marked(NamedTuple):
+class MarkedRow(NamedTuple):
     """A row with a mark in its owner attribute. Every writer of the row removes the mark."""
 
     mark: str
@@ -181,7 +181,7 @@ class RowCorrection:
         self.found = RowsCorrected([], [])
         self.others = OtherWriters(by.app.name)
         self.added: set[RowKey] = set()  # rows of targets that replace, to which several items contribute
-        self.marked: dict[RowKey, Marked] = {}
+        self.marked: dict[RowKey, MarkedRow] = {}
         self.held: dict[RowKey, Contributors] = {}  # contributors that were found since the rows were marked
         # Rows of which something was pending after the last scan, by bucket; None: no process puts deltas.
         self.pending: dict[int, PendingRows] | None = None
@@ -234,7 +234,7 @@ class RowCorrection:
         expected, absent = ({}, (OWNER, VERSION)) if owner is None else ({OWNER: owner}, (VERSION,))
         # Without a count of contributors, a writer that takes back from the row would not write it.
         self._send([CorrectRow(row, expected, absent, {OWNER: mark}, {CONTRIBUTORS: 0})])
-        self.marked[row] = Marked(mark, stored)
+        self.marked[row] = MarkedRow(mark, stored)
 
     def _scanned(self, rows: Sequence[RowKey]) -> list[RowKey]:
         """Reads the state, and corrects the rows whose contributions are known; returns the others.
@@ -341,7 +341,7 @@ class RowCorrection:
             self._restore_entries(row, marked, stored or {}, held)
             self._correct(row, stored or {}, held)
 
-    def _put(self, row: RowKey, marked: Marked | None, only: Contributor) -> None:
+    def _put(self, row: RowKey, marked: MarkedRow | None, only: Contributor) -> None:
         """Puts a row again that one item makes, behind a fence on the item."""
         item = item_of(only)
         guard, made = self._guard(only.route, item, row)
@@ -385,7 +385,7 @@ class RowCorrection:
             raise EngineError(PENDING)
         return visits.unit(visit, visit.steps).guard, step.after
 
-    def _restore_entries(self, row: RowKey, marked: Marked, stored: StoredRow, held: Contributors) -> None:
+    def _restore_entries(self, row: RowKey, marked: MarkedRow, stored: StoredRow, held: Contributors) -> None:
         """Puts missing and changed entries below the row again, behind a fence on each item, and removes those of no
         item.
         """

@@ -26,7 +26,7 @@ from streamfold.lifecycle.exports import ExportLine
 from streamfold.lifecycle.page import ItemFailed, Pages
 from streamfold.lifecycle.pending_additions import pending_rows
 from streamfold.lifecycle.sources import pages, scanned, source_tables
-from streamfold.lifecycle.unseen import NOTHING_UNSEEN, Compared, Unseen, UnseenDifferences, relied_on
+from streamfold.lifecycle.unseen import NOTHING_UNSEEN, ComparedRow, Unseen, UnseenDifferences, relied_on
 from streamfold.lifecycle.verify import stable
 from streamfold.records.change import ItemKey, image_of
 from streamfold.records.images import hidden
@@ -231,11 +231,11 @@ class RowsVerifier:
 
     def _pair(
         self, row: RowKey, stored: Mapping[RowKey, ShownRow | None], expected: Mapping[RowKey, ShownRow | None]
-    ) -> Compared | None:
+    ) -> ComparedRow | None:
         one, other = stored[row], expected[row]
         if one is None or other is None:
             return None
-        return Compared(row, one, other, retired_in(self.retired, row) & one.keys())
+        return ComparedRow(row, one, other, retired_in(self.retired, row) & one.keys())
 
     def _is_lost(self, row: RowKey, stored: ShownRow | None) -> bool:
         """Whether a row counts contributors, and no contribution of the ledger is of its life."""
@@ -469,7 +469,7 @@ def compared(
             continue
         number += 1
         stored, made = None if found.shown is None else decode({"M": found.shown}), _expected(row, found, folded)
-        differing = unseen.of([Compared(row, stored, made)]) if stored and made else {}
+        differing = unseen.of([ComparedRow(row, stored, made)]) if stored and made else {}
         shown, expected = visible(app, row, stored), visible(app, row, made)
         if is_writers(stored):
             if expected is not None:

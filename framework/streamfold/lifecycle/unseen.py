@@ -52,7 +52,7 @@ def owner_in(row: StoredRow) -> str:
     return "" if owner.startswith(MARK) else owner
 
 
-class Compared(NamedTuple):
+class ComparedRow(NamedTuple):
     """A stored row, and the row of the fold."""
 
     row: RowKey
@@ -74,7 +74,7 @@ class UnseenDifferences:
         self.folded = folded
         self.has_state = has_state
 
-    def of(self, rows: Sequence[Compared]) -> dict[RowKey, Unseen]:
+    def of(self, rows: Sequence[ComparedRow]) -> dict[RowKey, Unseen]:
         """What differs of each row; rows of which nothing differs are left out."""
         found = {each.row: self._attributes(each) for each in rows}
         if self.has_state and self.folded is not None:
@@ -87,7 +87,7 @@ class UnseenDifferences:
                     found[one.row][f"{ENTRIES} of {one.name}" if one.name else ENTRIES] = (how, None)
         return {row: unseen for row, unseen in found.items() if unseen}
 
-    def _attributes(self, each: Compared) -> dict[str, tuple[Any, Any]]:
+    def _attributes(self, each: ComparedRow) -> dict[str, tuple[Any, Any]]:
         stored, expected = relied_on(each.stored), relied_on(each.expected)
         names = [name for name in sorted({*stored, *expected}) if not alike(stored.get(name), expected.get(name))]
         found = {name: (stored.get(name), expected.get(name)) for name in names if self._matters(name, each)}
@@ -95,7 +95,7 @@ class UnseenDifferences:
             found[STAMP] = (None, "")  # without it no entry is ever shown
         return found
 
-    def _matters(self, name: str, each: Compared) -> bool:
+    def _matters(self, name: str, each: ComparedRow) -> bool:
         stored, expected = each.stored.get(name), each.expected.get(name)
         if name == CONTRIBUTORS and each.retired:
             return not isinstance(stored, int | Decimal) or stored < (expected or 0)
@@ -109,7 +109,7 @@ class UnseenDifferences:
             return not self._is_kept_cut_off(name.removeprefix(EDGE), each)
         return True
 
-    def _is_kept_cut_off(self, name: str, each: Compared) -> bool:
+    def _is_kept_cut_off(self, name: str, each: ComparedRow) -> bool:
         """Whether a cut-off is that of the last value that the row shows, while the fold needs none."""
         ordering, _, edge = str(each.stored.get(EDGE + name, "")).partition(" ")
         expected, _, none = str(each.expected.get(EDGE + name, "")).partition(" ")
@@ -126,7 +126,7 @@ class UnseenDifferences:
             if route.kind.contributes and route.target_of(row) is not None:
                 yield partition(self.runtime.application.name, route.name, name, row, life)
 
-    def _partitions(self, each: Compared) -> Iterator["_EntriesBelow"]:
+    def _partitions(self, each: ComparedRow) -> Iterator["_EntriesBelow"]:
         """The partitions of the entries below a row, of the row and of the fold."""
         lives = [str(row.get(LIFE, "")) for row in (each.stored, each.expected)]
         names = {

@@ -28,7 +28,7 @@ UNKNOWN = "?"
 """The digest of an old image that a record does not carry."""
 
 
-class Order(Enum):
+class ImageOrder(Enum):
     """A state of an item, compared with the stored one."""
 
     NEWER, KNOWN, OLDER, UNCLEAR = "newer", "known", "older", "unclear"
@@ -90,31 +90,31 @@ def newest_sources(changes: Iterable[Change]) -> Iterator[SourceImage]:
     return (source_of(change) for item, change in newest.items() if not is_marker(item[1]))
 
 
-def order_of(image: SourceImage, stored: StoredSource | None) -> Order:
+def order_of(image: SourceImage, stored: StoredSource | None) -> ImageOrder:
     """How a state of an item compares with the stored one."""
     if stored is None:
-        return Order.NEWER
+        return ImageOrder.NEWER
     if not image.exported and (not stored.exported or image.version <= stored.version):
-        return Order.NEWER if image.version > stored.version else Order.OLDER
+        return ImageOrder.NEWER if image.version > stored.version else ImageOrder.OLDER
     return _by_time(image, stored) or _by_images(image, stored)
 
 
-def _by_time(image: SourceImage, stored: StoredSource) -> Order | None:
+def _by_time(image: SourceImage, stored: StoredSource) -> ImageOrder | None:
     """The order by time; None if both are of one second, or a time is not known."""
     if image.at is None or stored.at is None:
         return None
     unit = max(_unit(image.version, exported=image.exported), _unit(stored.version, exported=stored.exported))
     mine, theirs = image.at // unit, stored.at // unit
-    return None if mine == theirs else Order.NEWER if mine > theirs else Order.OLDER
+    return None if mine == theirs else ImageOrder.NEWER if mine > theirs else ImageOrder.OLDER
 
 
-def _by_images(image: SourceImage, stored: StoredSource) -> Order:
+def _by_images(image: SourceImage, stored: StoredSource) -> ImageOrder:
     mine, theirs = digest_of(image.raw), digest_of(stored.raw)
     if mine == theirs:
-        return Order.KNOWN
+        return ImageOrder.KNOWN
     if digest_of(image.old) == theirs:
-        return Order.NEWER
-    return Order.OLDER if stored.before == mine and not stored.exported else Order.UNCLEAR
+        return ImageOrder.NEWER
+    return ImageOrder.OLDER if stored.before == mine and not stored.exported else ImageOrder.UNCLEAR
 
 
 def _unit(version: str, *, exported: bool = False) -> int:
@@ -126,10 +126,10 @@ def kept(image: SourceImage, stored: StoredSource | None) -> StoredSource | None
     """The state to store after another state of the item has come; None if the stored one stays."""
     order = order_of(image, stored)
     version = max(image.version, stored.version) if stored is not None else image.version
-    if order is Order.NEWER:
+    if order is ImageOrder.NEWER:
         before = UNKNOWN if image.exported else digest_of(image.old)
         return StoredSource(version, image.raw, image.at, before, image.exported)
-    if order is Order.KNOWN and stored is not None:
+    if order is ImageOrder.KNOWN and stored is not None:
         # The later time holds: what is between the two is in both of them.
         return stored._replace(version=version, at=_later(image.at, stored.at), exported=True)
     return None
@@ -147,20 +147,20 @@ def split(changes: Sequence[Change], stored: StoredSource) -> tuple[list[Change]
     """
     ordered = sorted(changes, key=lambda change: change.version_text)
     orders = [_order_of_change(change, stored) for change in ordered]
-    known = max((n + 1 for n, order in enumerate(orders) if order in (Order.KNOWN, Order.OLDER)), default=0)
-    first = next((n for n, order in enumerate(orders) if n >= known and order is Order.NEWER), len(ordered))
+    known = max((n + 1 for n, order in enumerate(orders) if order in (ImageOrder.KNOWN, ImageOrder.OLDER)), default=0)
+    first = next((n for n, order in enumerate(orders) if n >= known and order is ImageOrder.NEWER), len(ordered))
     if first < len(ordered) and _follows(ordered[first], stored):
         known = first
     return ordered[first:], ordered[:known], ordered[known:first]
 
 
-def _order_of_change(change: Change, stored: StoredSource) -> Order:
+def _order_of_change(change: Change, stored: StoredSource) -> ImageOrder:
     if change.has_new:
         return order_of(source_of(change), stored)
     if change.version_text <= stored.version:
-        return Order.OLDER
+        return ImageOrder.OLDER
     unknown = SourceImage(change.item, None, change.version_text, microseconds_of(change))
-    return _by_time(unknown, stored) or Order.UNCLEAR
+    return _by_time(unknown, stored) or ImageOrder.UNCLEAR
 
 
 def _follows(change: Change, stored: StoredSource) -> bool:

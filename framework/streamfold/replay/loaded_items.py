@@ -25,7 +25,7 @@ from streamfold.routes.route import Route
 from streamfold.runtime import Runtime
 
 
-class Sorted(NamedTuple):
+class SortedChanges(NamedTuple):
     """The changes of a batch beside the loaded items."""
 
     newer: Sequence[Change]
@@ -34,10 +34,10 @@ class Sorted(NamedTuple):
     loaded: Collection[ItemKey] = ()  # items that an export was the last to change
 
 
-def sorted_changes(stream: OwnStream | None, changes: Sequence[Change]) -> Sorted:
+def sorted_changes(stream: OwnStream | None, changes: Sequence[Change]) -> SortedChanges:
     """Sorts the changes of a batch by what the state has of their items."""
     if stream is None or not stream.has_exports:
-        return Sorted(changes)
+        return SortedChanges(changes)
     by_item: dict[ItemKey, list[Change]] = {}
     for change in changes:
         by_item.setdefault(change.item, []).append(change)
@@ -47,7 +47,7 @@ def sorted_changes(stream: OwnStream | None, changes: Sequence[Change]) -> Sorte
         _, known, open_ones = split(by_item[item], source)
         older.update(map(id, known))
         unclear.update((id(change), source) for change in open_ones)
-    return Sorted(
+    return SortedChanges(
         [change for change in changes if id(change) not in older and id(change) not in unclear],
         [change for change in changes if id(change) in older],
         [_refused(change, unclear[id(change)]) for change in changes if id(change) in unclear],
@@ -55,14 +55,14 @@ def sorted_changes(stream: OwnStream | None, changes: Sequence[Change]) -> Sorte
     )
 
 
-def put_in_order(stream: OwnStream, found: Sorted) -> None:
+def put_in_order(stream: OwnStream, found: SortedChanges) -> None:
     """Puts the states of loaded items, one after another: each is newer only beside the one before."""
     for change in sorted([*found.older, *found.newer], key=lambda change: change.version_text):
         if change.item in found.loaded and change.has_new:
             stream.put_sources([source_of(change)])
 
 
-def process_beside(runtime: Runtime, found: Sorted, sources: Mapping[str, Seen]) -> Report:
+def process_beside(runtime: Runtime, found: SortedChanges, sources: Mapping[str, Seen]) -> Report:
     """Processes the changes of a batch beside the loaded items: the older ones first, as they happened first."""
     report = _process_older(runtime, found) if found.older or found.unclear else None
     if found.loaded and runtime.own_stream is not None:
@@ -74,7 +74,7 @@ def process_beside(runtime: Runtime, found: Sorted, sources: Mapping[str, Seen])
     return newer
 
 
-def _process_older(runtime: Runtime, found: Sorted) -> Report:
+def _process_older(runtime: Runtime, found: SortedChanges) -> Report:
     """Processes the changes that the loaded items have already, for the kinds that take each change by itself."""
     report = Report(failures=list(found.unclear))
     report.known = len(found.older)

@@ -19,7 +19,7 @@ from streamfold.errors import NotOwned, SettingsError, public
 from streamfold.parking import open_parking
 from streamfold.records.envelope import Origins, records_of
 from streamfold.records.sources import newest_sources
-from streamfold.replay.loaded_items import Sorted, process_beside, sorted_changes
+from streamfold.replay.loaded_items import SortedChanges, process_beside, sorted_changes
 from streamfold.routes.application import Application
 from streamfold.runtime import Knowledge, Runtime
 from streamfold.settings import Settings
@@ -73,7 +73,7 @@ def process_to_end(runtime: Runtime, event: Any) -> Ran:
         runtime.warn_once(text, text)
     origins = Origins(app.source_tables, settings, runtime.warn)
     changes, malformed = read_changes(records_of(event), origins)
-    found = Sorted(changes)
+    found = SortedChanges(changes)
     if state is not None:
         if state.wanted is not None:  # derived rows come through the own stream, not a second time from the event
             changes = [change for change in changes if not app.derived(change.item)]

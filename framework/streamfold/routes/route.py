@@ -244,6 +244,10 @@ class Kind:
         del route
         return {"kind": self.name}
 
+    def is_of(self, entry: Mapping[str, Any]) -> bool:
+        """Whether the manifest's entry is of a handler of this kind."""
+        return bool(entry["kind"] == self.name)
+
     def compare(self, name: str, before: Mapping[str, Any], now: Mapping[str, Any]) -> None:
         """Raises ``ManifestError`` if a state does not fit the options in ``identity``."""
 

@@ -96,7 +96,7 @@ def _check_managed(review: Review, role: Resource) -> None:
                 review.wrong(role.name, "Properties.ManagedPolicyArns", text)
 
 
-class Statement(NamedTuple):
+class PolicyStatement(NamedTuple):
     """A statement of a policy of a role."""
 
     role: str  # the resource that has it
@@ -129,7 +129,7 @@ def _reaches(resource: Any, permission: Permission, places: "_Places") -> bool:
     return resource == "*" or every or places.are(permission.place, str(resource), strictly=True)
 
 
-def _statements(review: Review, role: Resource) -> Iterator[Statement]:
+def _statements(review: Review, role: Resource) -> Iterator[PolicyStatement]:
     """The statements of a role's policies: its own, and those that are attached to it."""
     for number, policy in enumerate(role.properties.get("Policies") or ()):
         path = f"Properties.Policies.{number}.PolicyDocument.Statement"
@@ -148,15 +148,15 @@ def _listed(review: Review, role: Resource, name: str) -> list[Any]:
     return found if isinstance(found, list) else []
 
 
-def _of_document(review: Review, name: str, path: str, document: Any) -> Iterator[Statement]:
+def _of_document(review: Review, name: str, path: str, document: Any) -> Iterator[PolicyStatement]:
     found = document.get("Statement", ()) if isinstance(document, Mapping) else ()
     for number, given in enumerate([found] if isinstance(found, Mapping) else found):
         for statement in review.template.alternatives(given):
             if isinstance(statement, Mapping):
-                yield Statement(name, f"{path}.{number}", statement)
+                yield PolicyStatement(name, f"{path}.{number}", statement)
 
 
-def _check_statement(review: Review, statement: Statement) -> None:
+def _check_statement(review: Review, statement: PolicyStatement) -> None:
     """Notes what a statement allows too widely, or under a condition that nobody evaluates here."""
     for key in ("NotAction", "NotResource"):
         if key in statement.given:
@@ -213,7 +213,7 @@ WORDS = {
 """How a message names a place."""
 
 
-def _check_granted(review: Review, found: FoundFunction, role: Resource, statements: list[Statement]) -> None:
+def _check_granted(review: Review, found: FoundFunction, role: Resource, statements: list[PolicyStatement]) -> None:
     places = _Places(review, found)
     needed = set(places.needed())
     allowing = [each for each in statements if each.given.get("Effect") == "Allow"]
@@ -251,7 +251,7 @@ def _by_managed(review: Review, role: Resource) -> set[str]:
 
 
 def _check_denied(
-    review: Review, found: FoundFunction, statements: list[Statement], needed: set[Permission], places: "_Places"
+    review: Review, found: FoundFunction, statements: list[PolicyStatement], needed: set[Permission], places: "_Places"
 ) -> None:
     for each in statements:
         if each.given.get("Effect") != "Deny":

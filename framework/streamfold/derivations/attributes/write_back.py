@@ -13,7 +13,7 @@ from typing import Any, NamedTuple
 
 from streamfold.commit.folded_times import fold_row, fold_times
 from streamfold.commit.outcome import Failed
-from streamfold.commit.pending import Cause
+from streamfold.commit.pending import ChangeAndHandler
 from streamfold.commit.transactions import in_slots, may_pass, read_rows
 from streamfold.derivations.attributes.kind import MARK, StoredAttributes, stored_of
 from streamfold.derivations.derivation import Work
@@ -240,9 +240,9 @@ class WriteBack:
     def __init__(self, runtime: Runtime) -> None:
         self.runtime = runtime
         self.derived_items: dict[ItemKey, DerivedItem] = {}
-        self.causes: dict[ItemKey, list[Cause]] = {}
+        self.causes: dict[ItemKey, list[ChangeAndHandler]] = {}
 
-    def rows_changed(self, rows: Mapping[RowKey, Sequence[Cause]]) -> None:
+    def rows_changed(self, rows: Mapping[RowKey, Sequence[ChangeAndHandler]]) -> None:
         """Adds items whose stored attributes a commit changed, or an interrupted attempt may have changed."""
         for row, causes in rows.items():
             for change, route in causes:

@@ -33,7 +33,7 @@ from streamfold.routes.shipped_aggregates import CONFLICT, Claimed
 from streamfold.writes.guarded import ChangedEntries, RowKey, StateKey
 
 if TYPE_CHECKING:
-    from streamfold.commit.pending import Cause, PendingWork
+    from streamfold.commit.pending import ChangeAndHandler, PendingWork
 
 
 def claim_order(name: str, unique: Unique, image: Mapping[str, Any]) -> Moment:
@@ -124,7 +124,7 @@ def conflicts(engine: Engine, pending_work: "PendingWork") -> Iterator[Failed]:
 RowClaim = tuple[Change, "Route", list[StateKey]]
 
 
-def _claims(row: RowKey, changed: ChangedEntries, causes: "Collection[Cause]") -> list[RowClaim]:
+def _claims(row: RowKey, changed: ChangedEntries, causes: "Collection[ChangeAndHandler]") -> list[RowClaim]:
     """The newest change of each item that may claim the row, with the keys of the entries that its claim may have."""
     claiming = {route for route in {route for _, route in causes} if _claims_row(route, row)}
     if not claiming:
@@ -147,7 +147,7 @@ def _claims_row(route: "Route", row: RowKey) -> bool:
     return target.table.name == row[0] and target.match_values(*row[1:]) is not None
 
 
-def _met(engine: Engine, changed: ChangedEntries, claims: Collection[RowClaim]) -> "list[Cause]":
+def _met(engine: Engine, changed: ChangedEntries, claims: Collection[RowClaim]) -> "list[ChangeAndHandler]":
     """The changes of items that claim the row now, if at least two items do."""
     if not claims or len(engine.read_entries(Entries(changed.partition, 2))) < 2:
         return []
