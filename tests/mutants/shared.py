@@ -418,7 +418,7 @@ AT_ANY_POINTS = PENDING + "test_what_waits_in_deltas_and_is_moved_at_any_points_
     tests=(PENDING + "test_a_row_of_which_something_is_pending_is_left_as_it_is", AT_ANY_POINTS),
 )
 def _() -> Iterator[None]:
-    with patch.object(row_repair.RowCorrection, "_is_pending", lambda *_: False):
+    with patch.object(pending_additions.PendingLook, "has", lambda *_: False):
         yield
 
 
@@ -436,7 +436,7 @@ def _() -> Iterator[None]:
     tests=PENDING + "test_a_correction_adds_nothing_that_is_taken_back_behind_its_second_scan",
 )
 def _() -> Iterator[None]:
-    with patch.object(row_repair.RowCorrection, "_pending_before", lambda *_: set()):
+    with patch.object(pending_additions.PendingLook, "before_scan", lambda *_: set()):
         yield
 
 
@@ -491,7 +491,7 @@ def _() -> Iterator[None]:
     tests=PENDING + "test_a_correction_that_began_before_the_first_delta_sees_what_is_pending",
 )
 def _() -> Iterator[None]:
-    with patch.object(row_repair, "read_manifest", lambda *_: Manifest()):
+    with patch.object(pending_additions, "read_manifest", lambda *_: Manifest()):
         yield
 
 

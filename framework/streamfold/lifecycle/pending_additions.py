@@ -5,11 +5,14 @@ Nothing is moved here: ``commit.buckets`` does that.
 
 from collections.abc import Iterable, Iterator, Mapping
 from collections.abc import Set as AbstractSet
+from contextlib import suppress
 from typing import NamedTuple
 
+from streamfold.batch.manifest import read_manifest
 from streamfold.commit.buckets import FOUND_MAX, Texts, read_deltas
 from streamfold.engines import Engine, Entries
-from streamfold.errors import plain
+from streamfold.errors import EngineError, plain
+from streamfold.keys.table import is_in_state
 from streamfold.ledger.contribution import LedgerItem
 from streamfold.ledger.deltas import STRIPES, bucket_of, delta_key, names_in, stripe_partition
 from streamfold.records.values import WIDE, Number
@@ -111,3 +114,46 @@ def deltas_of(application: str, engine: Engine, found: LedgerItem) -> list[Delta
         return (REFUSED, plain(delta.refused.reason)) if rows & delta.rows else (GONE, None)
 
     return [DeltaOfItem(handler, name, *status(name, rows)) for handler, name, rows in named]
+
+
+class PendingLook:
+    """Whether something of a row waits in a delta, as one look into the buckets shows: each bucket is read once."""
+
+    def __init__(self, application: str, engine: Engine) -> None:
+        self.application = application
+        self.engine = engine
+        self.found: dict[int, PendingRows] | None = None  # by bucket; None: no process puts deltas
+
+    def may_be(self) -> bool:
+        """Whether any process puts deltas."""
+        # Read each time: a long command may have begun before the first process noted that it puts deltas.
+        return read_manifest(self.application, self.engine).deltas is not None
+
+    def look_anew(self, *, buckets: bool) -> None:
+        """Forgets what was read. ``buckets``: these are read again; otherwise no row has anything that waits."""
+        self.found = {} if buckets else None
+
+    def before_scan(self, rows: Iterable[RowKey]) -> set[RowKey]:
+        """The rows of which something is pending before the second scan.
+
+        What the first scan saw of an item may be taken back together with its delta. Then this look sees the delta, or
+        the second scan sees that the ledger item is another one.
+        """
+        self.look_anew(buckets=True)
+        found = set[RowKey]()
+        for row in rows:
+            with suppress(EngineError):  # a damaged delta: the look after the scan says so
+                if self.has(row):
+                    found.add(row)
+        return found
+
+    def has(self, row: RowKey) -> bool:
+        """Whether something of a row waited when its bucket was read. Raises ``EngineError`` if nobody knows."""
+        if self.found is None or is_in_state(row):
+            return False
+        bucket = bucket_of(row)
+        if bucket not in self.found:
+            self.found[bucket] = pending_rows(self.application, self.engine, [bucket])
+        for why in self.found[bucket].unread.values():  # it may be of this row
+            raise EngineError(why)
+        return row in self.found[bucket].rows

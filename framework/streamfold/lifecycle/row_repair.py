@@ -1,12 +1,11 @@
 """Corrects rows by the ledger, after somebody has changed, removed or put them by hand."""
 
 from collections.abc import Collection, Iterable, Mapping, Sequence
-from contextlib import suppress
 from decimal import DecimalException, localcontext
 from secrets import token_hex
-from typing import TYPE_CHECKING, Any, NamedTuple
+from typing import Any, NamedTuple
 
-from streamfold.batch.manifest import Manifest, read_manifest
+from streamfold.batch.manifest import Manifest
 from streamfold.batch.visits import VisitedHandler, VisitedItem, Visits
 from streamfold.commit.after_commit import recompute
 from streamfold.commit.transactions import writers_own
@@ -22,17 +21,16 @@ from streamfold.keys.table import (
     PLAIN_NAMES,
     STAMP,
     VERSION,
-    is_in_state,
     is_writers,
 )
 from streamfold.ledger.contribution import NOTHING, PLAIN_ENTRY, Contribution, Mark
 from streamfold.ledger.contribution import writes as entry_writes
-from streamfold.ledger.deltas import bucket_of, named, names_in
+from streamfold.ledger.deltas import named, names_in
 from streamfold.ledger.difference import row_put
 from streamfold.ledger.lives import OVER
 from streamfold.ledger.state_keys import manifest_key
 from streamfold.lifecycle.explain import Explaining, state_key
-from streamfold.lifecycle.pending_additions import pending_rows
+from streamfold.lifecycle.pending_additions import PendingLook
 from streamfold.lifecycle.row_sources import (
     Contributor,
     contributors_of,
@@ -67,9 +65,6 @@ from streamfold.writes.guarded import (
     PutRow,
     RowKey,
 )
-
-if TYPE_CHECKING:
-    from streamfold.lifecycle.pending_additions import PendingRows
 
 SCANS_MAX = 6
 """Scans of the state. A row that changes during each of them is left to the next run."""
@@ -183,8 +178,7 @@ class RowCorrection:
         self.added: set[RowKey] = set()  # rows of targets that replace, to which several items contribute
         self.marked: dict[RowKey, MarkedRow] = {}
         self.held: dict[RowKey, Contributors] = {}  # contributors that were found since the rows were marked
-        # Rows of which something was pending after the last scan, by bucket; None: no process puts deltas.
-        self.pending: dict[int, PendingRows] | None = None
+        self.pending = PendingLook(by.app.name, runtime.engine)
 
     def correct(self, rows: Collection[RowKey]) -> RowsCorrected:
         """Corrects these rows, unless they keep changing. Reads all of the state; raises the errors of reads."""
@@ -245,17 +239,17 @@ class RowCorrection:
         if not rows:
             return []
         is_second = any(row in self.held for row in rows if row in self.marked)
-        waited = is_second and self._may_be_pending()
+        waited = is_second and self.pending.may_be()
         early: set[RowKey] = set()
         if waited:
             self.runtime.wait(READABLE_SECONDS)
-            early = self._pending_before([row for row in rows if row in self.held])
+            early = self.pending.before_scan([row for row in rows if row in self.held and row in self.marked])
             self.runtime.wait(READABLE_SECONDS)
         found = contributors_of(self.by, rows, self.others.see)
         stored, again = self.engine.read_rows(rows), []
         # The mark may have come during the scan, which takes hours: the next scan waits then.
-        is_readable = waited or not (is_second and self._may_be_pending())
-        self.pending = {} if waited else None
+        is_readable = waited or not (is_second and self.pending.may_be())
+        self.pending.look_anew(buckets=waited)
         for row in rows:
             if row in early:
                 self._leave(row, PENDING)
@@ -273,34 +267,6 @@ class RowCorrection:
             except (EngineError, HandlerError) as error:
                 self._leave(row, str(error))
         return again
-
-    def _pending_before(self, rows: Iterable[RowKey]) -> set[RowKey]:
-        """The rows of which something is pending before the second scan.
-
-        What the first scan saw of an item may be taken back together with its delta. Then this look sees the delta, or
-        the second scan sees that the ledger item is another one.
-        """
-        self.pending, found = {}, set[RowKey]()
-        for row in rows:
-            with suppress(EngineError):  # a damaged delta: the look after the scan says so
-                if row in self.marked and self._is_pending(row):
-                    found.add(row)
-        return found
-
-    def _may_be_pending(self) -> bool:
-        # Read each time: a long command may have begun before the first process noted that it puts deltas.
-        return read_manifest(self.by.app.name, self.engine).deltas is not None
-
-    def _is_pending(self, row: RowKey) -> bool:
-        """Whether something of a row waited in a delta after the last scan. Raises ``EngineError`` if nobody knows."""
-        if self.pending is None or is_in_state(row):
-            return False
-        bucket = bucket_of(row)
-        if bucket not in self.pending:
-            self.pending[bucket] = pending_rows(self.by.app.name, self.engine, [bucket])
-        for why in self.pending[bucket].unread.values():  # it may be of this row
-            raise EngineError(why)
-        return row in self.pending[bucket].rows
 
     def _leave(self, row: RowKey, why: str) -> None:
         self.found.remaining.append(RemainingRow(row, why))
@@ -320,7 +286,7 @@ class RowCorrection:
         marked = self.marked.get(row)
         if marked is not None and (stored or {}).get(OWNER) != marked.mark:
             raise Changed(BUSY)
-        if marked is not None and self._is_pending(row):
+        if marked is not None and self.pending.has(row):
             raise EngineError(PENDING)
         replaces = _is_replaced(routes, row)
         if not held and stored is None and marked is None:
