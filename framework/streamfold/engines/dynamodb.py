@@ -3,8 +3,7 @@
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import suppress
 from functools import partial
-from itertools import islice
-from typing import Any, TypeVar
+from typing import TYPE_CHECKING, Any
 
 from botocore.exceptions import BotoCoreError, ClientError
 
@@ -20,18 +19,17 @@ from streamfold.engines import (
     Segment,
     StoredItem,
 )
-from streamfold.engines.deadline import TRIES_MAX
 from streamfold.engines.dynamodb_client import (
     FORBIDDEN,
     Calls,
-    marked_message,
     plain_item,
     table_id,
     unreachable,
 )
 from streamfold.engines.keys import cursor_text, start_of, stored_key
 from streamfold.engines.local_writes import NO_ITEM, local_write
-from streamfold.engines.requests import ActionRequest, Statement, is_sent
+from streamfold.engines.requests import ActionRequest, is_sent
+from streamfold.engines.statements import BUSY, Answered, Statements, code, cut
 from streamfold.errors import EngineError, EngineUnavailable, HandlerError, TableThrottled, in_brackets, redacted
 from streamfold.keys.key_part import KeyValue
 from streamfold.keys.marker import is_marker
@@ -41,7 +39,6 @@ from streamfold.records.values import decode, encode
 from streamfold.settings.limits import ACTIONS_MAX, KEYS_MAX, STATEMENTS_MAX
 from streamfold.writes.guarded import (
     CONDITION,
-    CONFLICT,
     THROTTLED,
     VALIDATION,
     AbsentSource,
@@ -62,15 +59,11 @@ from streamfold.writes.guarded import (
     limits_of,
 )
 
-Call = Callable[..., Any]
-T = TypeVar("T")
+if TYPE_CHECKING:
+    from streamfold.engines.requests import Statement
 
-AnyKey = TypeVar("AnyKey", RowKey, StateKey)
-Answered = Mapping[str, Any]
-"""The response to one statement."""
+Call = Callable[..., Any]
 OPERATIONS = {"Update": "update_item", "Put": "put_item", "Delete": "delete_item"}
-BUSY = (*CONFLICT, "RequestLimitExceeded", "InternalServerError")
-"""Codes after which another try may help."""
 UNSTORABLE = (
     "ValidationError",
     "ValidationException",
@@ -284,13 +277,7 @@ class Reads(Calls):
         return self._pages(self.client, "scan", TableName=self.requests.state_table, ConsistentRead=True)
 
 
-def cut(values: Iterable[T], size: int) -> Iterator[list[T]]:
-    iterator = iter(values)
-    while some := list(islice(iterator, size)):
-        yield some
-
-
-class DynamoEngine(Reads):
+class DynamoEngine(Reads, Statements):
     """DynamoDB behind the engine protocol.
 
     After ``deadline`` no call is begun but the notes of ``swap_state``, which record finished work.
@@ -423,76 +410,6 @@ class DynamoEngine(Reads):
             )
         return [key for key, answer in responses.items() if "Item" in answer or "Attributes" in answer]
 
-    def _execute(self, statements: Mapping[AnyKey, Statement]) -> dict[AnyKey, Answered]:
-        calls = cut(statements, STATEMENTS_MAX)
-        return self._retried(calls, lambda keys: self._responses([statements[key] for key in keys]))
-
-    def _execute_singly(self, operation: str, requests: Mapping[RowKey, Statement]) -> dict[RowKey, Answered]:
-        """The last response to each request, as from ``_execute``: for rows that no PartiQL statement can name."""
-
-        def responses(keys: list[RowKey]) -> list[Answered]:
-            return [self._answer(getattr(self._client(key), operation), requests[key]) for key in keys]
-
-        return self._retried(cut(requests, 1), responses)
-
-    def _retried(
-        self, calls: Iterable[list[AnyKey]], ask: Callable[[list[AnyKey]], list[Answered]]
-    ) -> dict[AnyKey, Answered]:
-        """The last response for each key; none for keys without a call, or with an uncertain one. Busy items are tried
-        again. Once one is busy at every try, the rest is tried once, so that pauses do not add up.
-        """
-        responses: dict[AnyKey, Answered] = {}
-        tries_max = TRIES_MAX
-        try:
-            for keys in calls:
-                for _ in self.deadline.tries(tries_max):
-                    responses.update(zip(keys, ask(keys), strict=True))
-                    keys = [key for key in keys if code(responses[key]) in BUSY]  # noqa: PLW2901 - what remains
-                    if not keys:
-                        break
-                else:
-                    # An item was busy at every try: without this each further call would wait for its own tries.
-                    tries_max = 1
-        # Some calls have taken effect: their responses must not be lost because a later call failed.
-        except EngineUnavailable:
-            if not responses:
-                raise
-        return responses
-
-    def _answer(self, operation: Callable[..., Any], arguments: Statement) -> Answered:
-        try:
-            answer: Answered = self._ask(operation, **arguments)
-            return answer
-        except ClientError as error:
-            return self._refusal(error)
-
-    def _refusal(self, error: ClientError) -> Answered:
-        """The refusal of a call with one write, as the response to its statement."""
-        (reason,) = self._refused(error, 1).reasons
-        assert reason is not None
-        return {"Error": {"Code": reason.code, "Message": reason.message}}
-
-    def _responses(self, statements: list[Statement]) -> list[Answered]:
-        """Sends statements in one call; if that is refused, one by one, so that only the guilty one fails."""
-        try:
-            responses: list[Answered] = self._ask(self.client.batch_execute_statement, Statements=statements)[
-                "Responses"
-            ]
-            return responses
-        except ClientError as error:
-            refusal = self._refusal(error)
-        if code(refusal) in BUSY or len(statements) == 1:
-            return [refusal] * len(statements)
-        return [answer for statement in statements for answer in self._responses([statement])]
-
-    def _forbidden(self, answer: Answered) -> EngineError:
-        if code(answer) == "ResourceNotFound":
-            return self._missing()
-        why = code(answer) or ""
-        return EngineError(
-            f"DynamoDB refused the call with {why}: {marked_message(why, answer['Error'].get('Message', ''))}"
-        )
-
     def clear_pending(self, finished: Finished) -> None:
         for some in cut(finished.items(), STATEMENTS_MAX):
             writes = [ClearNotes.of(key, texts) for key, texts in some]
@@ -581,9 +498,3 @@ def _counter(item: Mapping[str, Any]) -> dict[str, Any]:
 def _inserted(answer: Answered) -> Answered:
     # PutItem, with the code that a statement has if the row exists: callers handle one kind of response.
     return {"Error": {"Code": DUPLICATE}} if code(answer) == CONDITION else answer
-
-
-def code(answer: Answered) -> str | None:
-    """The code of a statement's error; None if it was carried out."""
-    found: str | None = answer.get("Error", {}).get("Code")
-    return found
