@@ -8,7 +8,7 @@ import pytest
 
 from streamfold import Add, App, Count, Key, Put, Router, Row, Sum
 from streamfold.batch.process import process_event
-from streamfold.commit.committer import most_shared_first
+from streamfold.commit.attempts import most_shared_first
 from streamfold.commit.plan import pack
 from streamfold.commit.transactions import Several, in_slots, read_state, slices
 from streamfold.engines import MemoryEngine

@@ -7,8 +7,8 @@ from unittest.mock import patch
 from streamfold.batch.steps import Steps
 from streamfold.cli import summary
 from streamfold.commit import after_commit, outcome
-from streamfold.commit.committer import Committer
 from streamfold.commit.replanning import Replanner
+from streamfold.commit.separation import Separation
 from streamfold.derivations.attributes import write_back as module
 from streamfold.derivations.copy import copies
 from streamfold.derivations.external.calls import ExternalCalls
@@ -52,7 +52,7 @@ def _() -> Iterator[None]:
     tests=CONTRACT + "test_row_throttled_to_the_end_fails_only_the_handler_that_writes_it",
 )
 def _() -> Iterator[None]:
-    with patch.object(Committer, "_is_split_off", lambda *_: False):
+    with patch.object(Separation, "is_split_off", lambda *_: False):
         yield
 
 
@@ -84,7 +84,7 @@ def _() -> Iterator[None]:
 def _() -> Iterator[None]:
     with (
         patch("streamfold.commit.transactions.is_fatal", lambda error: False),
-        patch.object(Committer, "_split_by_table", lambda self, attempt: False),
+        patch.object(Separation, "split_by_table", lambda self, attempt: False),
     ):
         yield
 

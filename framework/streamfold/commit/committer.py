@@ -23,18 +23,15 @@ source are read again, and the unit goes alone.
 After ``ROUNDS_TOGETHER_MAX`` rounds every unit goes alone. No write is undone by an opposite write: the guards decide,
 whether an earlier attempt took effect or not.
 
-Transactions are in flight together where they share no item, and no changes of one item that one ``on`` handler sees.
-One thread acts on the responses.
+Transactions are in flight together where they share nothing (``commit.attempts``). One thread acts on the responses.
+What one refuses is separated from the others (``commit.separation``).
 """
 
-from collections import Counter, deque
-from collections.abc import Iterable, Sequence
-from collections.abc import Set as AbstractSet
 from functools import cached_property, partial
-from itertools import chain, groupby, islice
-from typing import TYPE_CHECKING, Any, NamedTuple
+from typing import TYPE_CHECKING
 
 from streamfold.commit.after_commit import put_rows, recompute_rows
+from streamfold.commit.attempts import Attempt, Attempts, most_shared_first
 from streamfold.commit.buckets import WaitingDeltas
 from streamfold.commit.claims import OlderChanges
 from streamfold.commit.emptying import only_empty, remove_empty
@@ -42,157 +39,30 @@ from streamfold.commit.folded_times import fold_units
 from streamfold.commit.ledger_units import ImageSource
 from streamfold.commit.outcome import Outcome, Triages
 from streamfold.commit.pending import Progress
-from streamfold.commit.plan import Plan, Transaction, Unit, WrittenKey, by_handler, exceeds_transaction, pack
-from streamfold.commit.replanning import Replanner, writes_any
+from streamfold.commit.plan import Plan, Transaction, Unit, exceeds_transaction, pack
+from streamfold.commit.replanning import Replanner
+from streamfold.commit.separation import Separation, contended
 from streamfold.commit.taking_back import StepBack, TakingBack
-from streamfold.commit.transactions import SENDS_MAX, is_throttled, join_all, table_of, throttled_by
+from streamfold.commit.transactions import SENDS_MAX, is_throttled, join_all
 from streamfold.engines.call_slots import Flight
 from streamfold.engines.deadline import TRIES_MAX
-from streamfold.errors import (
-    Contended,
-    EngineError,
-    EngineUnavailable,
-    HandlerError,
-    is_fatal,
-    redacted,
-)
+from streamfold.errors import EngineError, HandlerError, is_fatal
 from streamfold.keys.table import is_in_state
 from streamfold.ledger.deltas import may_wait
-from streamfold.ledger.lives import Lives
 from streamfold.runtime import Runtime, Shared
 from streamfold.settings.limits import ACTIONS_MAX
 from streamfold.writes.guarded import (
     CONDITION,
     CONFLICT,
     SURELY_FIT,
-    THROTTLED,
     AddRow,
     LedgerWrite,
-    Reason,
     Refused,
-    StateKey,
-    exceeded,
     too_large,
 )
 
 if TYPE_CHECKING:
-    from streamfold.errors import TableThrottled
-
-REFUSED_OFTEN = f"Refused {TRIES_MAX} times in a row; the record is retried."
-VISITED_OFTEN = f"Refused {TRIES_MAX} times in a row, because others change the item or its rows; do it again later."
-ROUNDS_TOGETHER_MAX = 4
-"""Rounds after which every unit goes alone, so that a unit that is always refused fails no other."""
-LOOKED_AT_MAX = 100
-"""Waiting transactions that are searched for one that shares nothing with those in flight: the bound keeps the search
-from growing with the square of the batch.
-"""
-HOT_ROWS_MAX = 8
-"""Throttled rows of a batch whose writers are sent apart. Where more are throttled, their table is: the rest of the
-batch would wait and fail likewise, one transaction after the other.
-"""
-NOWHERE: frozenset[object] = frozenset()
-
-
-class Attempt(NamedTuple):
-    """A transaction that waits to be sent, or is in flight."""
-
-    transaction: Transaction
-    rounds: int = 0  # times that it was planned again
-    conflicts: int = 0  # times that it was sent and met a conflict
-    throttled: bool = False  # the last of these was a throttled table
-    hot: bool = False  # of rows that were throttled while others were not
-
-
-class SharedItems(NamedTuple):
-    """The items of a transaction: no other in flight may share one."""
-
-    items: frozenset[object]  # that it writes
-    orders: frozenset[object]  # items with a handler that sees the changes of each in their order
-
-    @classmethod
-    def of(cls, transaction: Transaction) -> "SharedItems":
-        orders = frozenset((unit.item, unit.routes[0].name) for unit in transaction.units if not unit.steps)
-        return cls(frozenset(write.key for write in transaction.writes), orders)
-
-    def are_free(self, flying: AbstractSet[object], earlier: AbstractSet[object]) -> bool:
-        """Whether no transaction in flight has one of these items, and no waiting one an earlier change of them."""
-        return flying.isdisjoint(self.items) and flying.isdisjoint(self.orders) and earlier.isdisjoint(self.orders)
-
-
-def most_shared_first(transactions: Sequence[Transaction]) -> Sequence[Transaction]:
-    """Transactions in the order in which most are in flight together: those that block most others come first.
-
-    Transactions whose changes are delivered in order come after the others, and keep their order.
-    """
-    times = Counter([write.key for transaction in transactions for write in transaction.writes])
-
-    def in_the_way(transaction: Transaction) -> tuple[bool, int]:
-        if not all(unit.steps for unit in transaction.units):
-            return True, 0
-        return False, -sum([times[write.key] - 1 for write in transaction.writes])
-
-    return sorted(transactions, key=in_the_way)
-
-
-class Attempts:
-    """Waiting attempts, in the order of their changes, and attempts in flight."""
-
-    def __init__(self) -> None:
-        self.waiting: deque[Attempt] = deque()
-        self.flying: dict[int, Attempt] = {}  # in flight, by a number
-        self._taken: dict[int, SharedItems] = {}  # the items of these
-        self._known: dict[int, tuple[Transaction, SharedItems]] = {}  # the items of transactions, by identity
-        self._number = 0
-
-    def __bool__(self) -> bool:
-        return bool(self.waiting or self.flying)
-
-    def add(self, transactions: Iterable[Transaction]) -> None:
-        """Adds transactions behind all that wait."""
-        self.waiting.extend(map(Attempt, transactions))
-
-    def add_first(self, attempts: Sequence[Attempt]) -> None:
-        """Adds attempts before all that wait, in their order."""
-        self.waiting.extendleft(reversed(attempts))
-
-    def next_free(self) -> Attempt | None:
-        """Takes the first attempt that shares nothing with those in flight, and has the first of its items' changes."""
-        if not self.flying:
-            return self.waiting.popleft() if self.waiting else None
-        flying = NOWHERE.union(*(items for shared in self._taken.values() for items in shared))
-        earlier: set[object] = set()
-        for index, attempt in enumerate(islice(self.waiting, LOOKED_AT_MAX)):
-            shared = self._shared_items(attempt.transaction)
-            if shared.are_free(flying, earlier):
-                del self.waiting[index]
-                return attempt
-            earlier |= shared.orders
-        return None
-
-    def begin(self, attempt: Attempt, *, beside: bool) -> int:
-        """Returns the number of an attempt that goes into flight. ``beside``: others may go at the same time."""
-        self._number += 1
-        self.flying[self._number] = attempt
-        if beside:
-            self._taken[self._number] = self._shared_items(attempt.transaction)
-        return self._number
-
-    def end(self, number: int) -> Attempt:
-        """The attempt of this number, which is in flight no more."""
-        self._taken.pop(number, None)
-        return self.flying.pop(number)
-
-    def taken_back(self) -> list[Attempt]:
-        """All that wait; none does then."""
-        waiting = list(self.waiting)
-        self.waiting.clear()
-        return waiting
-
-    def _shared_items(self, transaction: Transaction) -> SharedItems:
-        known = self._known.get(id(transaction))
-        if known is None or known[0] is not transaction:
-            known = self._known[id(transaction)] = (transaction, SharedItems.of(transaction))
-        return known[1]
+    from collections.abc import Sequence
 
 
 class Committer:
@@ -215,14 +85,12 @@ class Committer:
         self.source = source
         self.visits = not source.plans_from_refusal
         self.rounds_max = TRIES_MAX - 1 if self.visits else TRIES_MAX
-        self.attempts = Attempts()
+        self.attempts = Attempts(runtime)
+        self.separation = Separation(self.attempts, self.progress, source)
         # Of a plan that was carried out before, every transaction in flight would be refused, and paid for.
         self.slots = 1 if first_transaction_alone else runtime.slots.count
         self.read_ahead = False  # the ledger items of the rest of the batch were read
-        self.away: TableThrottled | None = None  # the store is still throttled: nothing is sent again
-        self.direct = False  # no more deltas are put: rows refuse some
         self.taken_back: list[Unit] = []  # whose steps were taken back because of that, to be sent without deltas
-        self.hot: set[WrittenKey] = set()  # rows that were throttled while others of their transaction were not
 
     @cached_property
     def replanner(self) -> Replanner:
@@ -273,9 +141,9 @@ class Committer:
         progress = self.progress
         progress.wait_for_deltas(self.runtime, self._take_back)
         if self.taken_back:
-            self.direct = True
+            self.attempts.direct = True
             progress.pending_work.begin_waiting_anew()
-            self._resend(self.replanner.again(self.taken_back, consistent=True), 0, apart=True)
+            self.attempts.add_units(self.replanner.again(self.taken_back, consistent=True), 0, apart=True)
             self._send_all()
             if progress.pending_work.waits:  # for deltas of others
                 progress.wait_for_deltas(self.runtime)
@@ -298,7 +166,7 @@ class Committer:
             if not attempts:
                 # A row that another item owns may be released by a unit before these.
                 behind, self.progress.behind = self.progress.behind, []
-                attempts.add(self._transactions(behind, apart=True))
+                attempts.add(attempts.transactions(behind, apart=True))
             while len(attempts.flying) < self.slots and (free := attempts.next_free()) is not None:
                 attempt = self._without_held(free) if self.progress.held else free
                 if attempt.transaction.units:
@@ -311,19 +179,9 @@ class Committer:
         units = self.progress.hold(attempt.transaction.units)
         if len(units) == len(attempt.transaction.units):
             return attempt
-        transactions = pack(units, self.runtime.chunk_actions, self.shared)
+        transactions = pack(units, self.runtime.chunk_actions, self.attempts.shared)
         self.attempts.add_first([Attempt(transaction, attempt.rounds) for transaction in transactions[1:]])
         return attempt._replace(transaction=transactions[0] if transactions else Transaction((), ()))
-
-    @property
-    def shared(self) -> Shared | None:
-        """Which additions go through deltas."""
-        shared = self.runtime.shared
-        return shared._replace(direct=True) if shared is not None and self.direct else shared
-
-    def _transactions(self, units: Sequence[Unit], *, apart: bool) -> list[Transaction]:
-        groups = [[unit] for unit in units] if apart else [units]
-        return [transaction for some in groups for transaction in pack(some, self.runtime.chunk_actions, self.shared)]
 
     def _begin(self, flight: Flight, attempt: Attempt) -> None:
         if len(attempt.transaction.units) == 1 and _goes_page_by_page(attempt.transaction):
@@ -356,41 +214,38 @@ class Committer:
                 return
             self.progress.commit(attempt.transaction)
             if pages := [unit for unit in attempt.transaction.units if unit.partial]:
-                self._resend(self.replanner.again(pages, consistent=True), attempt.rounds)
+                self.attempts.add_units(self.replanner.again(pages, consistent=True), attempt.rounds)
         except EngineError as failed:
             self._fail(attempt, failed)
 
     def _fail(self, attempt: Attempt, error: EngineError) -> None:
-        if not (is_fatal(error) and self._split_by_table(attempt)):
+        if not (is_fatal(error) and self.separation.split_by_table(attempt)):
             self.progress.fail(attempt.transaction.units, error)
 
     def _refused(self, attempt: Attempt, refused: Refused) -> None:
         codes = {reason.code for reason in refused.reasons if reason}
         passing = codes <= set(CONFLICT)
         if CONDITION in codes and attempt.rounds >= self.rounds_max:
-            self.progress.fail(attempt.transaction.units, self._contended())
+            self.progress.fail(attempt.transaction.units, contended(visits=self.visits))
         elif CONDITION in codes and self.visits:
             self._revisit(attempt, refused)
         elif CONDITION in codes:
             units = self.replanner.decide(attempt.transaction, refused)
-            self._resend(units, attempt.rounds + self.replanner.rounds)
+            self.attempts.add_units(units, attempt.rounds + self.replanner.rounds)
             if only_empty(attempt.transaction.writes, refused):
                 self._note_rest()
             elif not self.read_ahead:
                 self._read_rest()
-        elif passing and self._is_split_off(attempt, refused):
+        elif passing and self.separation.is_split_off(attempt, refused):
             pass
-        elif passing and self.away is not None:
-            self.progress.fail(attempt.transaction.units, self.away)
+        elif passing and self.separation.away is not None:
+            self.progress.fail(attempt.transaction.units, self.separation.away)
         elif passing and attempt.conflicts < self._sends_max(attempt):
             self._send_again(attempt, refused)
         elif passing and is_throttled(refused):
-            self._stop_hot(attempt, refused) if attempt.hot else self._stop(attempt, refused)
+            self.separation.stop_hot(attempt, refused) if attempt.hot else self.separation.stop(attempt, refused)
         else:
-            self._split(attempt, refused)
-
-    def _contended(self) -> Contended:
-        return Contended(VISITED_OFTEN if self.visits else REFUSED_OFTEN)
+            self.separation.split(attempt, refused)
 
     def _revisit(self, attempt: Attempt, refused: Refused) -> None:
         """Sends units that were read again alone: an item that changes all the time fails no other.
@@ -401,13 +256,13 @@ class Committer:
         read = {id(unit.found) for unit in attempt.transaction.units}
         units = self.replanner.decide(attempt.transaction, refused)
         if only_empty(attempt.transaction.writes, refused):  # what was read is as it was
-            self._resend(units, attempt.rounds + self.replanner.rounds)
+            self.attempts.add_units(units, attempt.rounds + self.replanner.rounds)
             self._note_rest()
             return
         rest = [unit for unit in units if id(unit.found) in read]
         rounds = attempt.rounds + self.replanner.rounds
-        self._resend([unit for unit in units if id(unit.found) not in read], rounds, apart=True)
-        self._resend(rest, attempt.rounds if len(rest) < len(attempt.transaction.units) else rounds)
+        self.attempts.add_units([unit for unit in units if id(unit.found) not in read], rounds, apart=True)
+        self.attempts.add_units(rest, attempt.rounds if len(rest) < len(attempt.transaction.units) else rounds)
 
     def _sends_max(self, attempt: Attempt) -> int:
         # No redelivery repeats a visit, so alone it is tried longer.
@@ -420,86 +275,12 @@ class Committer:
         throttled, transaction = is_throttled(refused), attempt.transaction
         again = attempt._replace(conflicts=attempt.conflicts + 1, throttled=throttled)
         transactions: Sequence[Transaction] = [transaction]
-        shared = None if throttled or self.direct else _sharing_since(self.runtime, attempt, refused)
+        shared = None if throttled or self.attempts.direct else _sharing_since(self.runtime, attempt, refused)
         if shared is None and not throttled:
             self.runtime.pace.met(len(transaction.writes))
         if shared is not None or (not throttled and len(transaction.writes) > self.runtime.chunk_actions):
-            transactions = pack(transaction.units, self.runtime.chunk_actions, shared or self.shared)
+            transactions = pack(transaction.units, self.runtime.chunk_actions, shared or self.attempts.shared)
         self.attempts.add_first([again._replace(transaction=transaction) for transaction in transactions])
-
-    def _is_split_off(self, attempt: Attempt, refused: Refused) -> bool:
-        """Separates the units of throttled rows, so that a hot key keeps no others waiting; False if it is all of them.
-
-        The others go on at once, and the units of these rows come behind them.
-        """
-        rows, units = _throttled(attempt, refused), attempt.transaction.units
-        hot = [unit for unit in units if writes_any(unit, rows)]
-        if not 0 < len(hot) < len(units) or len(self.hot | rows) > HOT_ROWS_MAX:
-            return False
-        self.hot |= rows
-        apart = attempt._replace(conflicts=attempt.conflicts + 1, throttled=True, hot=True)
-        first: list[Attempt] = []
-        for is_hot, some in groupby(units, lambda unit: writes_any(unit, rows)):
-            transactions = self._transactions([*some], apart=False)
-            found = [(apart if is_hot else attempt)._replace(transaction=transaction) for transaction in transactions]
-            # The changes of an item keep their order for a handler that sees each of them.
-            if is_hot and all(unit.steps for unit in units):
-                self.attempts.waiting.extend(found)
-            else:
-                first += found
-        self.attempts.add_first(first)
-        return True
-
-    def _stop_hot(self, attempt: Attempt, refused: Refused) -> None:
-        """Fails the handlers of rows that are still throttled, here and in what waits; all others go on."""
-        rows = _throttled(attempt, refused) & self.hot
-        remaining: list[Attempt] = []
-        for each in (attempt, *self.attempts.taken_back()):
-            if each is not attempt and not any(writes_any(unit, rows) for unit in each.transaction.units):
-                remaining.append(each)
-                continue
-            parts: list[Unit] = []
-            for unit in each.transaction.units:
-                parts += by_handler(unit, self.source.lives) if writes_any(unit, rows) else [unit]
-            self.progress.fail(
-                [part for part in parts if writes_any(part, rows)], throttled_by(refused, attempt.transaction.writes)
-            )
-            others = [part for part in parts if not writes_any(part, rows)]
-            remaining += [Attempt(one, each.rounds + 1) for one in self._transactions(others, apart=False)]
-        self.attempts.add_first(remaining)
-
-    def _stop(self, attempt: Attempt, refused: Refused) -> None:
-        """Ends the sending where the store is still throttled: each further transaction would wait and fail, too."""
-        self.away = throttled_by(refused, attempt.transaction.writes)
-        units = [unit for each in (attempt, *self.attempts.taken_back()) for unit in each.transaction.units]
-        self.progress.fail(units + self.progress.behind, self.away)
-        self.progress.behind.clear()
-
-    def _split(self, attempt: Attempt, refused: Refused) -> None:
-        """Sends the units of the refused writes alone, then handler by handler; the others go on, in their order."""
-        units, writes = attempt.transaction.units, attempt.transaction.writes
-        reasons = {write.key: reason for write, reason in zip(writes, refused.reasons, strict=True) if reason}
-        units_apart = by_handler(units[0], self.source.lives) if len(units) == 1 else units
-        if len(units_apart) == 1:
-            passing = self.visits and all(reason.code in CONFLICT for reason in reasons.values())
-            self.progress.fail(units_apart, self._contended() if passing else _not_taken(*next(iter(reasons.items()))))
-            return
-        attempts: list[Attempt] = []
-        # Of a delta that the store does not take each unit may be the cause.
-        unknown = not any(writes_any(unit, reasons) for unit in units_apart)
-        for guilty, some in groupby(units_apart, lambda unit: unknown or writes_any(unit, reasons)):
-            transactions = self._transactions([*some], apart=guilty)
-            conflicts = attempt.conflicts if guilty and not self.visits else 0
-            attempts += [Attempt(transaction, attempt.rounds + 1, conflicts) for transaction in transactions]
-        self.attempts.add_first(attempts)
-
-    def _split_by_table(self, attempt: Attempt) -> bool:
-        """Separates units by their tables, of which one may be missing or forbidden; False if there is but one."""
-        if len(groups := _by_tables(attempt.transaction.units, self.source.lives)) == 1:
-            return False
-        transactions = (transaction for units in groups for transaction in self._transactions(units, apart=False))
-        self.attempts.add_first([attempt._replace(transaction=transaction) for transaction in transactions])
-        return True
 
     def _replan_singly(self, attempt: Attempt) -> None:
         """Sends a step that is too large for one transaction page by page, each planned from the ledger as read."""
@@ -507,7 +288,7 @@ class Committer:
             if exceeds_transaction(planned):
                 self.progress.fail([planned], _too_many(planned))
             else:
-                self._resend([planned], attempt.rounds)
+                self.attempts.add_units([planned], attempt.rounds)
 
     def _read_rest(self) -> None:
         """A refusal usually means a redelivery: the rest of the batch is read at once, not refused one transaction
@@ -520,7 +301,7 @@ class Committer:
         for unread, plans in ((True, self.replanner.again), (False, self.replanner.unclaimed)):
             some = [unit for unit in rest if _is_unread(unit) is unread]
             try:
-                self._resend(plans(some), rounds)
+                self.attempts.add_units(plans(some), rounds)
             except EngineError as error:  # they wait no more: who catches it knows the refused attempt alone
                 self.progress.fail(some, error)
 
@@ -530,15 +311,11 @@ class Committer:
             (attempt, self.replanner.with_notes(attempt.transaction.units)) for attempt in self.attempts.taken_back()
         )
         transactions = (
-            (attempt, transaction) for attempt, some in units for transaction in self._transactions(some, apart=False)
+            (attempt, transaction)
+            for attempt, some in units
+            for transaction in self.attempts.transactions(some, apart=False)
         )
         self.attempts.add_first([attempt._replace(transaction=transaction) for attempt, transaction in transactions])
-
-    def _resend(self, units: Sequence[Unit], rounds: int, *, apart: bool = False) -> None:
-        apart = apart or rounds > ROUNDS_TOGETHER_MAX
-        self.attempts.add_first(
-            [Attempt(transaction, rounds) for transaction in self._transactions(units, apart=apart)]
-        )
 
 
 def _sharing_since(runtime: Runtime, attempt: Attempt, refused: Refused) -> Shared | None:
@@ -560,34 +337,12 @@ def _sharing_since(runtime: Runtime, attempt: Attempt, refused: Refused) -> Shar
     return shared._replace(takes_all=attempt.conflicts > 0)
 
 
-def _throttled(attempt: Attempt, refused: Refused) -> set[WrittenKey]:
-    """The items at which an attempt was throttled."""
-    writes = zip(attempt.transaction.writes, refused.reasons, strict=True)
-    return {write.key for write, reason in writes if reason is not None and reason.code in THROTTLED}
-
-
-def _not_taken(key: WrittenKey, reason: Reason) -> EngineError | HandlerError:
-    kind = EngineUnavailable if reason.code in CONFLICT else HandlerError
-    what = exceeded(reason, table_of(key)) if reason.code in THROTTLED else redacted(reason.message)
-    return kind(f"The store refused the write with {reason.code}: {what}")
-
-
 def _too_many(unit: Unit) -> HandlerError:
     return HandlerError(f"{len(unit.effects)} writes of one item do not fit {ACTIONS_MAX} actions and 4 MB.")
 
 
 def _is_unread(unit: Unit) -> bool:
     return isinstance(unit.guard, LedgerWrite) and unit.guard.revision is None
-
-
-def _by_tables(units: Sequence[Unit], lives: Lives) -> Sequence[Sequence[Unit]]:
-    """Units handler by handler, those that write the same tables together."""
-    groups: dict[Any, list[Unit]] = {}
-    for unit in chain.from_iterable(by_handler(unit, lives) for unit in units):
-        tables = frozenset(effect.key[0] for effect in unit.effects if not isinstance(effect.key, StateKey))
-        # The changes of an item keep their order for a handler that sees each of them.
-        groups.setdefault(tables if unit.steps else unit.routes[0].name, []).append(unit)
-    return [*groups.values()]
 
 
 def _goes_page_by_page(transaction: Transaction) -> bool:
