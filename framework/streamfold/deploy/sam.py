@@ -3,7 +3,7 @@
 import json
 from collections.abc import Iterable, Mapping, Sequence
 from functools import cached_property
-from typing import Any, Literal
+from typing import Any, Literal, NamedTuple
 
 from streamfold.deploy import alarms
 from streamfold.deploy.choices import CHOICES
@@ -92,6 +92,55 @@ PLACES: Mapping[str, TemplateValue] = {
 """Places that an application has once."""
 
 
+class TableNames(NamedTuple):
+    """What the tables of a deployment are called in its template. ``existing``: those that are there already."""
+
+    deployment: Deployment
+    existing: Mapping[str, ExistingTable]
+
+    def resource(self, logical: str) -> str:
+        """The name of a table's resource."""
+        return self.deployment.resource_of(logical)
+
+    def arn(self, logical: str) -> TemplateValue:
+        """The ARN of a table of the application, or of the state."""
+        if logical == STATE.name:
+            return att(STATE_RESOURCE)
+        if logical in self.existing:
+            existing = self.existing[logical]
+            if existing.stream and not existing.on_kinesis:  # the ARN of its stream has its region and account
+                return existing.stream.partition("/stream/")[0]
+            return sub(f"arn:${{AWS::Partition}}:dynamodb:${{AWS::Region}}:${{AWS::AccountId}}:table/{existing.name}")
+        region = self.deployment.app.tables[logical].region
+        if region is not None:
+            parameter = self.resource(logical) + "Name"
+            return sub(f"arn:${{AWS::Partition}}:dynamodb:{region}:${{AWS::AccountId}}:table/${{{parameter}}}")
+        return att(self.resource(logical))
+
+    def stream_arn(self, logical: str) -> TemplateValue:
+        """The ARN of a table's stream."""
+        existing = self.existing.get(logical)
+        return existing.stream if existing else att(self.resource(logical), "StreamArn")
+
+    def event(self, logical: str) -> str:
+        """The name of a function's mapping of a table's stream."""
+        return f"{self.resource(logical)}Stream"
+
+    def real(self, logical: str) -> TemplateValue:
+        """The name of a table in the account."""
+        if logical in self.existing:
+            return self.existing[logical].name
+        if self.deployment.app.tables[logical].region is not None:
+            return ref(self.resource(logical) + "Name")
+        return ref(self.resource(logical))
+
+    @property
+    def with_permissions(self) -> dict[str, list[str]]:
+        """The tables whose streams or keys need permissions of their own."""
+        kinesis = [name for name, table in self.existing.items() if table.on_kinesis]
+        return {"kinesis": kinesis, "encrypted": [name for name, table in self.existing.items() if table.key]}
+
+
 class SamTemplate:
     """The template of a deployment. ``existing``: tables that are there already, by logical name. ``filters``: those of
     mappings in place of the generated ones, by function and table. Raises ``SettingsError`` for an application of which
@@ -109,6 +158,7 @@ class SamTemplate:
         deployment.check_names()
         self.deployment = deployment
         self.existing = existing or {}
+        self.tables = TableNames(deployment, self.existing)
         self.given_filters = filters or {}
         self.runtime = runtime
 
@@ -122,11 +172,11 @@ class SamTemplate:
         resources: dict[str, Any] = {}
         for table in self.deployment.tables:
             if table.name not in self.existing:
-                resources[self.resource_of(table.name)] = self._table(table)
+                resources[self.tables.resource(table.name)] = self._table(table)
         resources[STATE_RESOURCE] = _stored(dict.fromkeys(STATE.attributes, "S"), STATE.attributes, STATE.ttl)
         for each in self.functions:
             resources |= self._with_function(each)
-        watched = {self.resource_of(table.name): self._real_name(table.name) for table in self.deployment.tables}
+        watched = {self.tables.resource(table.name): self.tables.real(table.name) for table in self.deployment.tables}
         for name, real in {**watched, STATE_RESOURCE: ref(STATE_RESOURCE)}.items():
             for alarm in alarms.OF_TABLE:
                 resources[f"{name}{alarm.name}"] = alarm.resource(name, {alarm.of: real}, NOTIFIED)
@@ -145,32 +195,6 @@ class SamTemplate:
             "Resources": resources,
             "Outputs": _outputs(resources),
         }
-
-    # Names.
-
-    def resource_of(self, logical: str) -> str:
-        """The name of a table's resource."""
-        return self.deployment.resource_of(logical)
-
-    def table_arn(self, logical: str) -> TemplateValue:
-        """The ARN of a table of the application, or of the state."""
-        if logical == STATE.name:
-            return att(STATE_RESOURCE)
-        if logical in self.existing:
-            existing = self.existing[logical]
-            if existing.stream and not existing.on_kinesis:  # the ARN of its stream has its region and account
-                return existing.stream.partition("/stream/")[0]
-            return sub(f"arn:${{AWS::Partition}}:dynamodb:${{AWS::Region}}:${{AWS::AccountId}}:table/{existing.name}")
-        region = self.deployment.app.tables[logical].region
-        if region is not None:
-            parameter = self.resource_of(logical) + "Name"
-            return sub(f"arn:${{AWS::Partition}}:dynamodb:{region}:${{AWS::AccountId}}:table/${{{parameter}}}")
-        return att(self.resource_of(logical))
-
-    def stream_arn(self, logical: str) -> TemplateValue:
-        """The ARN of a table's stream."""
-        existing = self.existing.get(logical)
-        return existing.stream if existing else att(self.resource_of(logical), "StreamArn")
 
     def filter(self, function: DeployedFunction, logical: str) -> Filter:
         """The filter of a function's mapping of a table."""
@@ -207,10 +231,10 @@ class SamTemplate:
         found = {name: self._function(function), f"{name}Role": _role(self.statements(function)), f"{name}Log": {**LOG}}
         for alarm in function.alarms:
             for table in function.subscribed if alarm.of == alarms.MAPPING else [""]:
-                several = self._event_name(table) if table and len(function.subscribed) > 1 else ""
+                several = self.tables.event(table) if table and len(function.subscribed) > 1 else ""
                 given = {}
                 if table:
-                    given = {"mapping": ref(f"{name}{self._event_name(table)}"), "table": self._real_name(table)}
+                    given = {"mapping": ref(f"{name}{self.tables.event(table)}"), "table": self.tables.real(table)}
                 own = dimensions(alarm, service=ref("Application"), function=ref(name), **given)
                 found[f"{name}{several}{alarm.name}"] = alarm.resource(name, own, NOTIFIED)
         found = {**(_queue(function) if function.sort == QUEUE else {}), **found}
@@ -242,7 +266,7 @@ class SamTemplate:
 
     def environment(self, function: DeployedFunction) -> dict[str, TemplateValue]:
         """The variables of a function."""
-        found = {variable: self._real_name(name) for name, variable in self.deployment.environment_names.items()}
+        found = {variable: self.tables.real(name) for name, variable in self.deployment.environment_names.items()}
         found |= {STATE_TABLE: ref(STATE_RESOURCE), PREFIX + "OLDER_CODE": ref("OlderCode")}
         if function.sort in (STREAM, QUEUE):
             found |= {
@@ -258,20 +282,10 @@ class SamTemplate:
                 found |= {PREFIX + "SEARCH": ref("SearchEndpoint"), PREFIX + "SEARCH_SERVICE": "es"}
         return found
 
-    def _real_name(self, logical: str) -> TemplateValue:
-        if logical in self.existing:
-            return self.existing[logical].name
-        if self.deployment.app.tables[logical].region is not None:
-            return ref(self.resource_of(logical) + "Name")
-        return ref(self.resource_of(logical))
-
     def _events(self, function: DeployedFunction) -> dict[str, Any]:
         if function.sort == STREAM:
-            return {self._event_name(name): self._stream_event(function, name) for name in function.subscribed}
+            return {self.tables.event(name): self._stream_event(function, name) for name in function.subscribed}
         return _messages_of(function.queue) if function.sort == QUEUE else DAILY
-
-    def _event_name(self, logical: str) -> str:
-        return f"{self.resource_of(logical)}Stream"
 
     def _stream_event(self, function: DeployedFunction, logical: str) -> dict[str, Any]:
         existing = self.existing.get(logical)
@@ -282,7 +296,7 @@ class SamTemplate:
         return {
             "Type": "Kinesis" if kinesis else "DynamoDB",
             "Properties": {
-                "Stream": self.stream_arn(logical),
+                "Stream": self.tables.stream_arn(logical),
                 **({} if criteria is None else {"FilterCriteria": criteria}),
                 **own,
             },
@@ -290,27 +304,23 @@ class SamTemplate:
 
     def statements(self, function: DeployedFunction) -> list[TemplateValue]:
         """What the role of a function allows: the calls that its handlers make, and those of its mapping."""
-        granted = self.deployment.permissions(function, **self._of_tables)
+        granted = self.deployment.permissions(function, **self.tables.with_permissions)
         document = policy(granted, lambda place: self.resource_of_place(place, function))
         return [*document["Statement"], USE_KEY]
 
-    @property
-    def _of_tables(self) -> dict[str, list[str]]:
-        kinesis = [name for name, table in self.existing.items() if table.on_kinesis]
-        return {"kinesis": kinesis, "encrypted": [name for name, table in self.existing.items() if table.key]}
-
     def role(self, kind: Literal["operate", "read"]) -> dict[str, Any]:
         """The policy of a person who operates the application, or reads only."""
-        found = policy(permissions(self.deployment.app, Role(kind), **self._of_tables), self.resource_of_place)
+        granted = permissions(self.deployment.app, Role(kind), **self.tables.with_permissions)
+        found = policy(granted, self.resource_of_place)
         return {**found, "Statement": [*found["Statement"], USE_KEY]}
 
     def resource_of_place(self, place: Place, function: DeployedFunction | None = None) -> TemplateValue:
         """The ARN of a place in this template."""
         match place.kind:
             case "table":
-                return self.table_arn(place.name)
+                return self.tables.arn(place.name)
             case "stream":
-                return self.stream_arn(place.name)
+                return self.tables.stream_arn(place.name)
             case "key":
                 return self.existing[place.name].key
             case "search":
@@ -358,7 +368,7 @@ class SamTemplate:
         for name, table in self.deployment.app.tables.items():
             if table.region is not None:
                 text = f"The real name of table {name} in {table.region}"
-                found[self.resource_of(name) + "Name"] = {"Type": "String", "Default": name, "Description": text}
+                found[self.tables.resource(name) + "Name"] = {"Type": "String", "Default": name, "Description": text}
         return found | ALARM_PARAMETERS | {choice.name: choice.parameter for choice in CHOICES}
 
 
