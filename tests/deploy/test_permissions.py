@@ -176,6 +176,10 @@ def test_the_function_of_a_group_marks_the_tables_of_its_own_handlers_and_asks_f
     assert "dynamodb:DescribeTable" not in actions(app, Role("stream", "main"), Place("table", "other"))
 
 
+def test_a_person_who_retires_a_handler_may_take_it_out_of_the_marker():
+    assert {"dynamodb:BatchGetItem", "dynamodb:UpdateItem"} <= actions(SAMPLES["index"].app, Role("operate"), MAIN)
+
+
 def test_the_function_of_handlers_that_add_nothing_marks_no_table():
     assert "dynamodb:DescribeTable" not in actions(made(audited), STREAM, STATE)
 

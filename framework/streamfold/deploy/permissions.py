@@ -65,7 +65,7 @@ def _without_keys(app: Application, function: Role, kinesis: Collection[str]) ->
     if function.kind == "verifier":
         return calls | dynamodb(STATE, "BatchGetItem") | LOG
     if function.kind == "operate":
-        return calls | of_deltas(routes, app.routes) | _of_operator() | FAILED | CLEARED
+        return calls | of_deltas(routes, app.routes) | _of_operator(routes) | FAILED | CLEARED
     return calls | _of_reader(app) | FAILED
 
 
@@ -115,9 +115,13 @@ def _of_queue(routes: Iterable[Route]) -> Permissions:
     return dynamodb(STATE, "BatchGetItem", "Query", "PutItem", "DeleteItem") | mapping | parking
 
 
-def _of_operator() -> Permissions:
-    """The manifest and the mark of deltas in it, runs and open fan-outs, and empty ledger items."""
-    return dynamodb(STATE, "BatchGetItem", "PutItem", "Query", "Scan")
+def _of_operator(routes: Iterable[Route]) -> Permissions:
+    """The manifest and the mark of deltas in it, runs and open fan-outs, empty ledger items, and the markers that a
+    retired handler leaves.
+    """
+    retirable = marked_tables(route for route in routes if route.kind.contributes)
+    markers = (dynamodb(Place("table", name), "BatchGetItem", "UpdateItem") for name in retirable)
+    return dynamodb(STATE, "BatchGetItem", "PutItem", "Query", "Scan").union(*markers)
 
 
 def _of_reader(app: Application) -> Permissions:
