@@ -65,7 +65,7 @@ class WritersHistory:
     def deliver(self, *records, late=False):
         """Delivers records as one batch, with those that follow from them; keeps the ones that fail."""
         changes = [self.origins.change(record) for record in records]
-        self.engine.put_sources(newest_sources(changes))
+        self.engine.put_over_rows(newest_sources(changes))
         self.run_.late = late
         report = process_changes(self.run_, changes)
         self.run_.late = False

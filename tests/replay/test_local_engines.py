@@ -189,9 +189,9 @@ def test_row_that_nobody_wants_and_a_refused_transaction_make_no_record(engine):
 
 
 def test_row_that_is_removed_because_it_is_empty_makes_a_record(engine):
-    engine.transact([AddRow(("shop", "A", "A"), {"units": 1}, 0)], 0)
-    engine.transact([AddRow(("shop", "A", "A"), {"units": -1}, 1)], 0)
-    engine.transact([AddRow(("shop", "A", "A"), {}, -1)], 0)
+    engine.transact([AddRow(("shop", "A", "A"), {"units": 1}, 1)], 0)
+    engine.transact([AddRow(("shop", "A", "A"), {"units": -1}, 0, contributors_min=1)], 0)
+    engine.transact([AddRow(("shop", "A", "A"), {}, -1, contributors_min=1)], 0)
     advance(engine, *sequences(engine))
     assert engine.remove_empty([("shop", "A", "A")]) == [("shop", "A", "A")]
     assert [record["eventName"] for record in records(engine)] == ["REMOVE"]

@@ -32,7 +32,7 @@ from streamfold.errors import Contended, DeclarationError, NotOwned, damaged, ma
 from streamfold.keys.key import Key
 from streamfold.keys.marker import marker_key
 from streamfold.keys.table import CONTRIBUTORS, MAIN, MARKED, OWNER, STATE, Table
-from streamfold.ledger.state_keys import adopting_key, identity_key, manifest_key
+from streamfold.ledger.state_keys import adopting_key, derived_prefixes, identity_key, manifest_key
 from streamfold.routes.application import Application
 from streamfold.routes.route import ROUTES_KEPT_MAX, Route
 from streamfold.runtime import Runtime
@@ -245,7 +245,8 @@ class Ownership:
             found = self.runtime.engine.read_state([manifest_key(other)], consistent=True)
             for item in found.values():
                 check_entries(self.app.name, self.keys, other, json.loads(item.get("handlers", "{}")))
-        if self.runtime.store.durable is None and not self.is_known:
+        derived = any(seekable.state_partitions(each) for each in derived_prefixes(self.app.name))
+        if self.runtime.store.durable is None and not (self.is_known or derived):
             self._check_rows(seekable)
 
     def _check_rows(self, seekable: Seekable) -> None:

@@ -205,8 +205,14 @@ class MemoryEngine(MemoryReads, GuardedItems):
                 self._sources[image.item] = (image.version, image.raw)
                 self._source_times[image.item] = image.at or 0
                 self.source_tables.add(image.item[0])
-                if image.item in self.rows and is_writers(image.raw):
-                    del self.rows[image.item]  # its writer has put the item over the row
+
+    def put_over_rows(self, images: Iterable[SourceImage | tuple[ItemKey, StoredItem | None, str]]) -> None:
+        """Puts source images as their writer does on DynamoDB, also in the place of rows."""
+        images = [SourceImage(*given) for given in images]
+        self.put_sources(images)
+        for image in images:
+            if image.item in self.rows and is_writers(image.raw):
+                del self.rows[image.item]
 
     @property
     def has_exports(self) -> bool:

@@ -56,6 +56,11 @@ def is_ledger_key(key: StateKey, application: str) -> bool:
     return key.pk.startswith(f"ledger#{application}#")
 
 
+def derived_prefixes(application: str) -> tuple[str, ...]:
+    """The beginnings of the partitions that say what an application's rows were derived from."""
+    return f"ledger#{application}#", f"claim#{application}#"
+
+
 def ledger_of_contribution(key: StateKey, application: str, handler: str) -> StateKey | None:
     """The ledger item that a key of ``contribution_key`` was made of; None for another key."""
     if not (key.pk.startswith(f"part#{application}#") and key.sk.endswith(f"#{handler}")):

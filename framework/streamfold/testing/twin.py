@@ -234,7 +234,7 @@ class Twin:
             return
         change = self._origins.change(record)
         if self._keeps_sources or self.app.derived(change.item):  # an item at the key of a row refuses its handler
-            self.engine.put_sources(newest_sources([change]))
+            self.engine.put_over_rows(newest_sources([change]))
         failures = self.app.process([record], engine=self.engine, settings=Settings())
         if self._keeps_sources:
             self._take_over()  # before an error is raised: other handlers may have written
