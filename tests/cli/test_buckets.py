@@ -11,6 +11,7 @@ import pytest
 from streamfold.batch.manifest import change_deltas, read_manifest
 from streamfold.batch.process import process_event
 from streamfold.commit.buckets import SharedRows, read_heads
+from streamfold.keys.table import CONTRIBUTORS
 from streamfold.ledger.deltas import ID_BYTES, bucket_of, head_key, shared_key
 from streamfold.runtime import DELTAS_AFTER_SECONDS, DeltasMark, Runtime
 from streamfold.settings import Settings
@@ -251,7 +252,7 @@ def test_the_way_back_stays_closed_while_a_row_refuses_and_names_it(shop):
     shop.mark(DeltasMark(LONG_AGO))
     shop.put_deltas("ann", "ann", "ben")
     key = {"PK": {"S": ROW[1]}, "SK": {"S": ROW[2]}}
-    shop.aws.client.put_item(TableName="shop", Item={**key, "total": {"S": "a text"}})
+    shop.aws.client.put_item(TableName="shop", Item={**key, "total": {"S": "a text"}, CONTRIBUTORS: {"N": "1"}})
 
     ran = shop.run("--empty", "--yes")
 

@@ -464,14 +464,15 @@ class TestRedriveOnDynamoDB:
 
         assert "This writes documents to https://search.example.com.\n" in ran.err
 
-    def test_without_a_server_the_redrive_stops_and_the_record_stays(self, given_up):
+    def test_without_a_server_the_record_fails_and_stays(self, given_up):
         ran = given_up.run(*self.ASKED, "--apply")
 
-        assert ran.code == 2
-        assert ran.err.splitlines()[-1] == (
-            "Error: Search 'product' has no server to write to: expected STREAMFOLD_SEARCH=https://..., or "
-            "--search-url of a command."
-        )
+        assert ran.code == 1
+        assert (
+            "Search 'product' has no server to write to: expected STREAMFOLD_SEARCH=https://..., or --search-url of a "
+            "command."
+        ) in ran.err
+        assert (given_up.path / "parked.json").exists()
 
 
 def parked(folder):

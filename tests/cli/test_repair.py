@@ -207,7 +207,8 @@ def test_a_handler_behind_the_rows_that_fails_is_told(folder, records):
 def test_of_many_handlers_behind_the_rows_that_fail_the_first_are_told(folder, records, monkeypatch):
     folder.app(CHAIN)
     folder.run("replay", folder.records(*records), *STATE)
-    failures = [Failure(str(number), "ALL / ORDERS", "everything", KeyError("no")) for number in range(25)]
+    handlers = [f"everything_{number}" for number in range(25)]
+    failures = [Failure(str(number), "ALL / ORDERS", name, KeyError("no")) for number, name in enumerate(handlers)]
     monkeypatch.setattr("streamfold.cli.jobs.run_chains", lambda *_: Report(failures=failures))
 
     ran = folder.run("repair", "--key", "ORDER#3", "ITEM#a", *STATE)

@@ -6,6 +6,7 @@ from contextlib import closing
 import pytest
 
 from streamfold.engines import EmbeddedEngine
+from streamfold.keys.table import CONTRIBUTORS
 from streamfold.records.values import encode
 from streamfold.writes.guarded import DeleteState, PutState, StateKey
 from tests.cli.test_fan_outs import SOCIAL
@@ -65,7 +66,7 @@ def test_rows_with_pending_additions_are_not_compared_if_the_state_is_exported(f
 def test_rows_and_parts_that_differ_are_found(folder, moment):
     items, state = moment
     items = [each for each in items if each["SK"] != {"S": "ITEM#7"}]  # its removal was lost
-    items.append(encode(item("ORDER#9", "TOTAL", total=1, lines=1))["M"])
+    items.append(encode(item("ORDER#9", "TOTAL", total=1, lines=1, **{CONTRIBUTORS: 1}))["M"])
     ran = verify(folder, items, state, "--json")
     found = json.loads(ran.out)
     assert ran.code == 1

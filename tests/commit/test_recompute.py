@@ -261,7 +261,8 @@ def test_a_row_that_others_change_is_read_again_a_bounded_number_of_times(code, 
     games = Games(engine=Refusing(app_of(best).tables.values(), Reason(code), times))
     found = games.deliver(games.put("x", 7))
     assert len(found) == failures
-    assert all("the row is changed or throttled; it is retried" in str(failure.error) for failure in found)
+    assert all("the row is changed or throttled" in str(failure.error) for failure in found)
+    assert all(str(failure.error).endswith("; it is retried.") for failure in found)
 
 
 def test_what_the_store_will_never_take_is_reported_with_its_reason():

@@ -399,7 +399,8 @@ def test_repair_that_is_refused_again_and_again_gives_up(shop):
 
 def test_write_that_the_store_refuses_for_good_is_reported(shop):
     shop.put(group="x", amount=5)
-    shop.engine.put_sources([(("main", "GROUP#x", "TOTAL"), encode({"PK": "GROUP#x", "total": "text"})["M"], "v")])
+    text = encode({"PK": "GROUP#x", CONTRIBUTORS: 1, "total": "text"})["M"]
+    shop.engine.put_sources([(("main", "GROUP#x", "TOTAL"), text, "v")])
     (repaired,) = shop.repair(handlers=["group_total"])
     assert isinstance(repaired.error, HandlerError)
     assert str(repaired.error) == (

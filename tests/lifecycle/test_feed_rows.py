@@ -79,7 +79,7 @@ def test_rows_that_were_changed_removed_or_put_by_hand_are_found(social):
     rows = social.engine.rows
     rows[row_of("r0", 1)] = rows[row_of("r0", 1)] | {"text": {"S": "odd"}}
     del rows[row_of("r1", 2)]
-    rows[row_of("r2", 9)] = encode(item(*row_of("r2", 9)[1:], text="none"))["M"]
+    rows[row_of("r2", 9)] = rows[row_of("r2", 2)] | encode(item(*row_of("r2", 9)[1:], text="none"))["M"]
     assert social.different() == {("r0", "p1", "different"), ("r1", "p2", "missing"), ("r2", "p9", "extra")}
 
 

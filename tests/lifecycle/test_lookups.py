@@ -3,6 +3,7 @@
 import pytest
 
 from streamfold import App, Count, Key, Router, Row, Sum, Table
+from streamfold.commit.referents import lacking_backlinks
 from streamfold.errors import SettingsError
 from streamfold.failures.repair import Repair
 from streamfold.keys.table import STATE
@@ -180,14 +181,14 @@ def test_an_export_of_the_state_shows_lost_and_idle_backlinks(shop, tmp_path):
 
 def test_a_backlink_that_goes_with_its_reference_between_two_reads_is_no_difference(shop, monkeypatch):
     """The ledger item is read before its backlinks: its step may drop one in between."""
-    reads, moves = Pages._lacking_backlinks, iter(["p"])
+    moves = iter(["p"])
 
-    def meanwhile(self, visits):
+    def meanwhile(runtime, references):
         for product in moves:
             shop.process(shop.line(1, product))
-        return reads(self, visits)
+        return lacking_backlinks(runtime, references)
 
-    monkeypatch.setattr(Pages, "_lacking_backlinks", meanwhile)
+    monkeypatch.setattr("streamfold.lifecycle.page.lacking_backlinks", meanwhile)
     found = verified_items(shop, 1)
     assert (found.different, found.moving, [*moves]) == ([], 0, [])
 

@@ -1,4 +1,7 @@
-"""A row to which two applications add: a repair by one of them never takes out what the other one added."""
+"""A row to which two applications add: a repair by one of them never takes out what the other one added.
+
+Earlier commits let two applications add to one row. Their rows may still be there.
+"""
 
 import pytest
 
@@ -31,6 +34,11 @@ def application(name):
 
 def new_run(app, engine):
     return Runtime(app, engine, Settings(), pause=lambda seconds: None)
+
+
+@pytest.fixture(autouse=True)
+def _as_earlier_commits(monkeypatch):
+    monkeypatch.setattr("streamfold.batch.ownership.Ownership._check_local", lambda _: None)
 
 
 def folded(engine_class, *names):

@@ -10,7 +10,8 @@ from __future__ import annotations
 import sys
 from collections.abc import Mapping
 from contextlib import suppress
-from functools import lru_cache
+from functools import lru_cache, partial
+from inspect import getattr_static
 from types import CodeType, FunctionType, MethodType, ModuleType
 from typing import TYPE_CHECKING, Any, Literal, NamedTuple
 
@@ -295,8 +296,10 @@ def _members(value: Any) -> Iterable[Any]:
             return () if _is_library(value.__module__) else [*vars(value).values(), *value.__bases__]
         case ModuleType():
             return ()
-    wrapped = getattr(value, "__wrapped__", None) or getattr(value, "func", None)
-    return [type(value), wrapped]
+    if isinstance(value, partial):
+        return [value.func]
+    # Without the value's own code: what a module imports may make attributes, or raise, when it is asked for one.
+    return [type(value), getattr_static(value, "__wrapped__", None), getattr_static(value, "func", None)]
 
 
 def _values_in(function: FunctionType) -> Iterator[Any]:

@@ -223,7 +223,7 @@ class Invariants:
             is_next = now["r"] == before["r"] + 1 or (now["r"] == before["r"] and _bare(now) == _bare(before))
             _require(is_next, f"the revision of {key} went from {before['r']} to {now['r']}")
             for name, value in before.items():
-                fell = name.endswith(".v") and now[name] < value
+                fell = name.endswith(".v") and now[name] < value and now[name] != _version_before(before, name)
                 _require(not fell, f"version {name} of {key} fell from {value} to {now.get(name)}")
         if now is not None:
             self.state[key] = now
@@ -374,6 +374,12 @@ def _is_ledger(key: StateKey) -> bool:
 def _owner(key: StateKey) -> LedgerSource | None:
     # The keys of counters and ledger items are alike.
     return source_of(StateKey(key.pk.replace(COUNTERS, "ledger#", 1), key.sk))
+
+
+def _version_before(ledger_item: Mapping[str, Any], name: str) -> str | None:
+    """The version that a step which put deltas replaced: it returns if the step is taken back."""
+    before = ledger_item.get(f"{name.removesuffix('.v')}.b")
+    return str(before).partition(" ")[0] if before else None
 
 
 def _ledger_of(key: StateKey) -> StateKey:
