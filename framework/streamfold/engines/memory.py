@@ -208,9 +208,9 @@ class MemoryEngine(MemoryReads, GuardedItems):
 
     def put_over_rows(self, images: Iterable[SourceImage | tuple[ItemKey, StoredItem | None, str]]) -> None:
         """Puts source images as their writer does on DynamoDB, also in the place of rows."""
-        images = [SourceImage(*given) for given in images]
-        self.put_sources(images)
-        for image in images:
+        put = [SourceImage(*given) for given in images]
+        self.put_sources(put)
+        for image in put:
             if image.item in self.rows and is_writers(image.raw):
                 del self.rows[image.item]
 
