@@ -351,6 +351,11 @@ class Runtime(Deadline):
         return (self.own_stream.clock_seconds if self.own_stream is not None else 0.0) or self.clock()
 
     @property
+    def folds_times(self) -> bool:
+        """Whether rows get the times of their records (``commit.folded_times``): other handlers read their changes."""
+        return self.own_stream is not None and bool(self.application.chained)
+
+    @property
     def rows_expire(self) -> bool:
         """Whether a row may expire; otherwise nothing is asked about lives (``ledger.lives``)."""
         lives = self.known.lives

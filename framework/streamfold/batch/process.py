@@ -24,7 +24,7 @@ from streamfold.commit.plan import Deferred, Plan, pack
 from streamfold.derivations import in_order
 from streamfold.derivations.derivation import Derivation, Finishing, Planned, Planning, Work, derivation
 from streamfold.errors import EngineError, EngineUnavailable, HandlerError, RecordError, SettingsError, SwitchedOff
-from streamfold.records.change import Change
+from streamfold.records.change import Change, times_of
 from streamfold.records.envelope import Origins, RawRecord, Seen, number_of, records_of
 from streamfold.records.values import EXACT
 from streamfold.routes.application import Application, unknown_handler
@@ -184,8 +184,11 @@ def process_changes(
             _begin_sharing(runtime, len(changes), is_new=is_new)
         except EngineUnavailable as error:  # no work was begun
             return all_failed(changes, error)
+        if runtime.own_stream is not None:
+            runtime.own_stream.advance_clock(max(times_of(changes), default=0.0))
         runtime.pace.began()
-        note_times(runtime, changes)
+        if runtime.folds_times:
+            note_times(runtime, changes)
         plan = batch.plan()
         if runtime.known.schema.expiring:
             note_expiring(runtime)

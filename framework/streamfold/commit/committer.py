@@ -86,11 +86,15 @@ class Committer:
         self.visits = not source.plans_from_refusal
         self.rounds_max = TRIES_MAX - 1 if self.visits else TRIES_MAX
         self.attempts = Attempts(runtime)
-        self.separation = Separation(self.attempts, self.progress, source)
         # Of a plan that was carried out before, every transaction in flight would be refused, and paid for.
         self.slots = 1 if first_transaction_alone else runtime.slots.count
         self.read_ahead = False  # the ledger items of the rest of the batch were read
         self.taken_back: list[Unit] = []  # whose steps were taken back because of that, to be sent without deltas
+
+    @cached_property
+    def separation(self) -> Separation:
+        """Separates what is refused. Few plans need it."""
+        return Separation(self.attempts, self.progress, self.source)
 
     @cached_property
     def replanner(self) -> Replanner:
@@ -192,7 +196,8 @@ class Committer:
             return
         if not attempt.conflicts:
             self.runtime.pace.sharing.sends()
-        fold_units(self.runtime, attempt.transaction.units)
+        if self.runtime.folds_times:
+            fold_units(self.runtime, attempt.transaction.units)
         number = self.attempts.begin(attempt, beside=self.runtime.slots.count > 1)
         flight.begin(number, partial(self._sent, attempt), [write.key for write in attempt.transaction.writes])
 

@@ -19,11 +19,7 @@ if TYPE_CHECKING:  # only a local store has them
 
 
 def note_times(runtime: Runtime, changes: Sequence[Change]) -> None:
-    """Notes the times of a batch's records, which also advance the clock of the state."""
-    stream = runtime.own_stream
-    if stream is None:
-        return
-    stream.advance_clock(max(times_of(changes), default=0.0))
+    """Notes the times of a batch's records."""
     if (times := _times(runtime)) is not None:
         for change in changes:
             for seconds in times_of((change,)):
@@ -72,5 +68,4 @@ def _seconds(runtime: Runtime, item: ItemKey) -> float:
 
 def _times(runtime: Runtime) -> "ItemTimes | None":
     """The times to fold into; None where no change of a row is kept for others."""
-    stream = runtime.own_stream
-    return stream.item_times if stream is not None and runtime.application.chained else None
+    return runtime.own_stream.item_times if runtime.folds_times and runtime.own_stream is not None else None

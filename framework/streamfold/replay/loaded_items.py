@@ -65,7 +65,7 @@ def put_in_order(stream: OwnStream, found: SortedChanges) -> None:
 def process_beside(runtime: Runtime, found: SortedChanges, sources: Mapping[str, Seen]) -> Report:
     """Processes the changes of a batch beside the loaded items: the older ones first, as they happened first."""
     report = _process_older(runtime, found) if found.older or found.unclear else None
-    if found.loaded and runtime.own_stream is not None:
+    if runtime.own_stream is not None:
         put_in_order(runtime.own_stream, found)
     newer = process_changes(runtime, found.newer, sources)
     if report is None:

@@ -9,7 +9,7 @@ from typing import Any, NamedTuple
 from weakref import WeakKeyDictionary
 
 from streamfold.batch.fan_outs import enqueue_open, run_chains, run_fan_outs
-from streamfold.batch.process import all_failed, read_changes, undeclared_names
+from streamfold.batch.process import all_failed, process_changes, read_changes, undeclared_names
 from streamfold.batch.report import Report, Response, response_of
 from streamfold.commit.outcome import Failure, by_cause
 from streamfold.derivations import COUNTED_WORDS
@@ -82,10 +82,13 @@ def process_to_end(runtime: Runtime, event: Any) -> Ran:
             newest_sources(each for each in changes if not app.derived(each.item) and each.item not in found.loaded)
         )
     stream = runtime.own_stream
-    if stream is not None:
+    if stream is not None and app.chained:
         stream.item_times.clear()
     try:
-        report = process_beside(runtime, found, origins.sources)
+        if found.loaded:
+            report = process_beside(runtime, found, origins.sources)
+        else:
+            report = process_changes(runtime, changes, origins.sources)
     except NotOwned as error:
         report = all_failed(changes, error)
     report.failures[:0] = malformed

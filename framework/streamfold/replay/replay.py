@@ -9,7 +9,7 @@ from itertools import islice
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 from streamfold.batch.fan_outs import enqueue_open, run_chains, run_fan_outs
-from streamfold.batch.process import finish_postponed, plan_changes
+from streamfold.batch.process import finish_postponed, plan_changes, process_changes
 from streamfold.batch.report import Report, merge
 from streamfold.commit.outcome import Cause, Failure
 from streamfold.commit.plan import Plan
@@ -390,7 +390,10 @@ class Replay:
             self.summary.planned.add(plan)
             self.dry_run(plan)
         else:
-            report = process_beside(self.runtime, found, self.origins.sources)
+            if found.loaded:
+                report = process_beside(self.runtime, found, self.origins.sources)
+            else:
+                report = process_changes(self.runtime, changes, self.origins.sources)
             self.summary.older += len(found.older)
             removed = {change.item for change in changes if change.event == "REMOVE"}
             self._removed |= {
