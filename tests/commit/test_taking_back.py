@@ -11,6 +11,7 @@ from streamfold.failures.repair import Repair
 from streamfold.ledger.contribution import LedgerItem
 from streamfold.ledger.deltas import Delta, is_delta
 from streamfold.ledger.state_keys import ledger_key
+from streamfold.proofs.invariants import InvariantBroken, Invariants
 from streamfold.records.values import decode
 from streamfold.runtime import Knowledge, Runtime, SendingPace
 from streamfold.settings import Settings
@@ -47,6 +48,7 @@ class Store(MemoryEngine):
     row = None  # takes no write
     table = None  # is missing
     dies = False  # the process that merges does
+    checked = staticmethod(lambda: None)  # is called after each transaction
 
     def transact(self, writes, expires_at):
         if any(not isinstance(write.key, StateKey) and write.key[0] == self.table for write in writes):
@@ -55,7 +57,9 @@ class Store(MemoryEngine):
         puts = any(isinstance(write, SwapText) and write.expected is None for write in writes)
         if self.dies and (merges or isinstance(writes[0], CorrectRow)) and not puts:
             raise KeyboardInterrupt
-        return super().transact(writes, expires_at)
+        refused = super().transact(writes, expires_at)
+        self.checked()
+        return refused
 
     def _try(self, write, *more):
         return Reason(VALIDATION, message="no") if write.key == self.row else super()._try(write, *more)
@@ -240,3 +244,32 @@ def waiting_again(found, route, key):
     waiting = WaitingDeltas()
     waiting.wait_for_item(found, [route], [change(None, {"PK": "ITEM#1", "SK": "ITEM"}, 1)], key)
     return waiting
+
+
+@pytest.mark.parametrize("groups", ["c", "ac"])
+def test_the_proof_takes_a_step_back_for_no_broken_invariant(shop, groups):
+    shop.store.checked = Invariants(APP, shop.store).check
+    assert shop.deliver(shop.item(1, 5, "ab")) == []
+    shop.store.row = ("main", "TOTAL#c", "TOTAL")
+    assert shop.deliver(shop.item(1, 6, groups)) == [("totals", "1", HandlerError)]
+    assert shop.amounts() == {"TOTAL#a": 5, "TOTAL#b": 5, "SEEN#all": 1}
+
+
+@pytest.mark.parametrize("row", [None, ("main", "TOTAL#c", "TOTAL")])
+def test_the_proof_notices_a_version_that_falls_without_its_delta_or_to_another_version(shop, row):
+    invariants, key = Invariants(APP, shop.store), ledger_key("shop", "main", ("main", "ITEM#1", "ITEM"))
+    shop.deliver_and_die(shop.item(1, 5, "c"))
+    if row:  # the delta is refused, and stays
+        shop.store.row = row
+        wait_for_refusal(shop, key)
+    invariants.check()
+    item = shop.store.state[key]
+    shop.store.swap_state(key, {**item, "totals.v": "00/", "totals.p": ""}, item["r"])
+    with pytest.raises(InvariantBroken, match=r"version totals.v of .* fell"):
+        invariants.check()
+
+
+def wait_for_refusal(shop, key):
+    waiting, totals = WaitingDeltas(), next(route for route in APP.routes if route.name == "totals")
+    waiting.wait_for_item(shop.ledger(1), [totals], [change(None, {"PK": "ITEM#1", "SK": "ITEM"}, 1)], key)
+    assert [type(each.error) for each in wait_for_deltas(shop.runtime(), waiting)] == [HandlerError]

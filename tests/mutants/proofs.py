@@ -7,6 +7,7 @@ from unittest.mock import patch
 
 from streamfold.proofs import coverage, memory
 from streamfold.proofs.handlers import ProofParking
+from streamfold.proofs.invariants import Invariants
 from streamfold.proofs.memory import Remembered
 from streamfold.proofs.processes import Elsewhere
 from streamfold.settings import Settings
@@ -91,4 +92,15 @@ def _() -> Iterator[None]:
 )
 def _() -> Iterator[None]:
     with patch.object(ProofParking, "park", lambda *_: None):
+        yield
+
+
+@mutant(
+    "a version may fall though no row refuses the step",
+    None,
+    tests="tests/commit/test_taking_back.py::"
+    "test_the_proof_notices_a_version_that_falls_without_its_delta_or_to_another_version",
+)
+def _() -> Iterator[None]:
+    with patch.object(Invariants, "_is_taken_back", lambda *_: True):
         yield

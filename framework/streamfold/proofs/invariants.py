@@ -1,7 +1,8 @@
 """Invariants of a store after every call, checked from outside: no code of the planner is used.
 
 1. A derived row is the sum, or the content, of the contributions to it in ledger items.
-2. Versions of ledger items and guarded rows never fall; the revision of a state item grows by one per write.
+2. Versions of ledger items and guarded rows never fall, but for that of a step which is taken back, because a row
+   refuses the delta that the step put; the revision of a state item grows by one per write.
 3. No guarded row is deleted: a removed one remains as a tombstone.
 4. A ledger item has a time to live only while it holds no contribution.
 5. The entries below a row are those that ledger items name.
@@ -24,7 +25,7 @@ from streamfold.engines import Entries
 from streamfold.engines.memory import MemoryEngine
 from streamfold.keys.table import CONTRIBUTORS, OWNER, VERSION
 from streamfold.ledger.contribution import REFERS, STAMP_LETTERS, stored_references
-from streamfold.ledger.deltas import Delta, DeltaNames, delta_key, names_in
+from streamfold.ledger.deltas import Delta, DeltaNames, delta_key, is_delta, names_in
 from streamfold.ledger.references import backlink_key, referrer
 from streamfold.ledger.state_keys import LedgerSource, claim_key, source_of
 from streamfold.records.change import item_name
@@ -190,11 +191,11 @@ class Invariants:
             return
         self.engine.touched = set()
         rows = {key for key in touched if not isinstance(key, StateKey)}
-        for key in touched:
-            if isinstance(key, StateKey):
-                rows |= self._check_state(key)
-        for key in rows:
-            self._check_row(key)
+        # Deltas last: a step is taken back for what its delta was before this call.
+        for key in sorted((key for key in touched if isinstance(key, StateKey)), key=is_delta):
+            rows |= self._check_state(key)
+        for row in rows:
+            self._check_row(row)
         ledgers = {_ledger_of(key) for key in touched if isinstance(key, StateKey)}
         found = {key: self.engine.state.get(key) for key in ledgers}
         texts = {key: dict(self._texts(key, item)) for key, item in found.items() if item}
@@ -210,7 +211,7 @@ class Invariants:
     def _check_state(self, key: StateKey) -> set[RowKey]:
         """Checks one state item, and returns the rows that it names now or named before."""
         now, before = self.engine.state.get(key), self.state.get(key)
-        if key.pk.startswith("delta#"):
+        if is_delta(key):
             return self._pending(key, now)
         if key.pk.startswith("part#"):
             owner = _ledger_of(key)
@@ -223,13 +224,23 @@ class Invariants:
             is_next = now["r"] == before["r"] + 1 or (now["r"] == before["r"] and _bare(now) == _bare(before))
             _require(is_next, f"the revision of {key} went from {before['r']} to {now['r']}")
             for name, value in before.items():
-                fell = name.endswith(".v") and now[name] < value and now[name] != _version_before(before, name)
-                _require(not fell, f"version {name} of {key} fell from {value} to {now.get(name)}")
+                fell = name.endswith(".v") and now[name] < value
+                holds = not fell or self._is_taken_back(name.removesuffix(".v"), before, now)
+                _require(holds, f"version {name} of {key} fell from {value} to {now.get(name)}")
         if now is not None:
             self.state[key] = now
             stored = [name for name, text in now.items() if name.endswith(".s") and text]
             _require(not (stored and "ttl" in now), f"{key} will expire, but it holds {', '.join(stored)}")
         return self._contributions(key, now or {}) | self._notes(key, now or {}) if _is_ledger(key) else set()
+
+    def _is_taken_back(self, handler: str, before: Mapping[str, Any], now: Mapping[str, Any]) -> bool:
+        """Whether a handler's step, part of which a row refused, went back to the version that is kept for that."""
+        names = names_in(before.get(f"{handler}.p", ""))
+        deltas = [self.deltas.get(delta_key(self.app.name, name)) for name in names]
+        refused = any(
+            rows & each.rows for each, rows in zip(deltas, names.values(), strict=True) if each and each.refused
+        )
+        return refused and now[f"{handler}.v"] == _version_before(before, handler) and not now.get(f"{handler}.p")
 
     def _pending(self, key: StateKey, now: Mapping[str, Any] | None) -> set[RowKey]:
         """Notes what a delta adds: a row and what waits for it are the sum of the ledger. Returns its rows."""
@@ -376,9 +387,9 @@ def _owner(key: StateKey) -> LedgerSource | None:
     return source_of(StateKey(key.pk.replace(COUNTERS, "ledger#", 1), key.sk))
 
 
-def _version_before(ledger_item: Mapping[str, Any], name: str) -> str | None:
+def _version_before(ledger_item: Mapping[str, Any], handler: str) -> str | None:
     """The version that a step which put deltas replaced: it returns if the step is taken back."""
-    before = ledger_item.get(f"{name.removesuffix('.v')}.b")
+    before = ledger_item.get(f"{handler}.b")
     return str(before).partition(" ")[0] if before else None
 
 
