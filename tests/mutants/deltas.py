@@ -440,6 +440,19 @@ def _() -> Iterator[None]:
 
 
 @mutant(
+    "13d: a handler adds directly to a row of the delta that its unit puts",
+    None,
+    tests="tests/commit/test_plan.py::test_a_unit_adds_to_a_row_directly_if_one_handler_adds_what_cannot_wait",
+)
+def _() -> Iterator[None]:
+    def each(unit: Any, shared: Any) -> dict[Any, list[Any]]:
+        return {effect.key: [effect] for effect in unit.effects if plan._waits(unit, effect, shared)}
+
+    with patch.object(plan, "_waiting_additions", each):
+        yield
+
+
+@mutant(
     "13: a step is taken back from the refused row alone",
     None,
     tests=BACK + "test_a_step_is_taken_back_from_all_rows_that_it_moved",

@@ -334,6 +334,22 @@ def _waits(unit: Unit, effect: UnitWrite, shared: Shared) -> bool:
     return shared.takes(effect.key) and may_wait(effect)
 
 
+def _waiting_additions(unit: Unit, shared: Shared) -> dict[WrittenKey, list[AddRow]]:
+    """A unit's additions that go through deltas, by row: to a row, those of all handlers or none.
+
+    A ledger item names the rows of a delta. If one handler added to such a row itself, the way back of its step would
+    take that from the delta, which holds what another handler adds.
+    """
+    additions: dict[WrittenKey, list[AddRow]] = {}
+    direct: set[WrittenKey] = set()
+    for effect in unit.effects:
+        if effect.key not in direct and type(effect) is AddRow and _waits(unit, effect, shared):
+            additions.setdefault(effect.key, []).append(effect)
+        else:
+            direct.add(effect.key)
+    return {key: some for key, some in additions.items() if key not in direct}
+
+
 def _grouped(units: Sequence[Unit], shared: Shared | None) -> Iterator[Unit]:
     """Ledger units sorted by the rows that they share, the most shared first; then claims in the order of changes.
 
@@ -367,9 +383,9 @@ def _anchor(unit: Unit, places: Mapping[WrittenKey, int]) -> list[int]:
 
 def _by_bucket(unit: Unit, shared: Shared) -> tuple[list[int], list[str]]:
     """First by the buckets of additions that wait, then by the rows that are added to directly."""
-    buckets = {bucket_of(effect.key) for effect in unit.effects if _waits(unit, effect, shared)}
-    rows = [str(effect.key) for effect in unit.effects if type(effect) is AddRow and not _waits(unit, effect, shared)]
-    return sorted(buckets), sorted(rows)
+    wait = _waiting_additions(unit, shared)
+    rows = [str(effect.key) for effect in unit.effects if type(effect) is AddRow and effect.key not in wait]
+    return sorted({bucket_of(additions[0].key) for additions in wait.values()}), sorted(rows)
 
 
 class _TransactionBuilder:
@@ -379,7 +395,7 @@ class _TransactionBuilder:
         self.actions = actions
         self.shared = shared
         self.waiting: dict[int, Additions] = {}  # that go through deltas, by bucket
-        self.waits: dict[StateKey, set[RowKey]] = {}  # the rows of these, by unit
+        self.waits: dict[StateKey, set[WrittenKey]] = {}  # the rows of these, by unit
         self.units: list[Unit] = []
         self.guards: set[StateKey] = set()
         self.rows: dict[WrittenKey, UnitWrite] = {}
@@ -393,15 +409,14 @@ class _TransactionBuilder:
         merged: dict[WrittenKey, UnitWrite] = {}
         size, written, rows = estimated_bytes(unit.guard), self.written, self.rows
         waiting: dict[int, Additions] = {}
-        taken: set[RowKey] = set()
+        wait = _waiting_additions(unit, self.shared) if self.shared is not None else {}
+        taken = {key for key, additions in wait.items() if self._takes(additions, waiting)}
+        if self.units and len(taken) < len(wait):
+            return False
         for effect in unit.effects:
             key = effect.key
-            if self.shared is not None and type(effect) is AddRow and _waits(unit, effect, self.shared):
-                if self._takes(effect, waiting):
-                    taken.add(effect.key)
-                    continue
-                if self.units:
-                    return False
+            if key in taken:
+                continue
             present = merged.get(key) or rows.get(key)
             if present is None:
                 merged[key] = effect
@@ -421,7 +436,6 @@ class _TransactionBuilder:
             return False
         if waiting:
             self.waiting.update(waiting)
-            # Another handler's addition to the same row may not wait: then the row is among the written ones too.
             self.waits[unit.guard.key] = taken
         rows.update(merged)
         self.written = written
@@ -464,18 +478,23 @@ class _TransactionBuilder:
         ]
         return Transaction(tuple(self.units), (*guards, *rows, *puts))
 
-    def _takes(self, addition: AddRow, waiting: dict[int, Additions]) -> bool:
-        """Adds an addition to its bucket's delta; False if that is full, or a sum would have too many digits."""
-        bucket = bucket_of(addition.key)
-        additions = waiting.get(bucket) or self.waiting.get(bucket, Additions()).copy()
-        if len(additions) >= ROWS_MAX and addition.key not in additions.rows:
+    def _takes(self, additions: Sequence[AddRow], waiting: dict[int, Additions]) -> bool:
+        """Adds a unit's additions to one row to their bucket's delta; False, and none of them is in it, if that is
+        full, or a sum would have too many digits.
+        """
+        row = additions[0].key
+        bucket = bucket_of(row)
+        present = waiting.get(bucket) or self.waiting.get(bucket, Additions())
+        if len(present) >= ROWS_MAX and row not in present.rows:
             return False
+        more = present.copy()
         try:
-            additions.add(addition)
-            additions.both(addition.key)
+            for each in additions:
+                more.add(each)
+            more.both(row)
         except (DecimalException, HandlerError):
             return False
-        waiting[bucket] = additions
+        waiting[bucket] = more
         return True
 
 
