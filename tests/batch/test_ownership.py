@@ -7,7 +7,7 @@ import pytest
 
 from streamfold import Add, App, Count, Key, Put, Router, Row, Sum, Table
 from streamfold.batch.manifest import read_manifest
-from streamfold.batch.ownership import ADDED, UNMARKED, change_marker, guarded, key_of, without
+from streamfold.batch.ownership import ADDED, ONTO, UNMARKED, change_marker, guarded, key_of, without
 from streamfold.batch.process import check_application, process_event
 from streamfold.engines import NamedTable
 from streamfold.engines.memory import MemoryEngine
@@ -18,6 +18,7 @@ from streamfold.ledger.state_keys import identity_key, manifest_key
 from streamfold.lifecycle.exports import open_export
 from streamfold.records.change import Change, Origin
 from streamfold.records.sources import newest_sources
+from streamfold.runtime import Runtime
 from streamfold.settings import Settings
 from tests.helpers.exports import write_export
 from tests.helpers.separate import Died, SeparateStore, process
@@ -303,6 +304,36 @@ def test_copies_attributes_and_puts_need_no_marker(records):
     store = SeparateStore(application)
     assert delivered(application, store, *records) == []
     assert key_of(TOTALS) not in store.rows
+
+
+LINE = Key("ORDER#{order_id}", "LINE#{line}")
+
+
+def summed(router):
+    @router.attributes(LINE, of=ORDER)
+    def summed(line):
+        return Row(sum=Sum(line["amount"]))
+
+
+def lines(*amounts):
+    source = Source(table="orders")
+    return [source.put("ORDER#1", f"LINE#{number}", amount=amount) for number, amount in enumerate(amounts)]
+
+
+def test_an_empty_state_is_refused_that_would_begin_the_sums_of_items_anew():
+    store = SeparateStore(app(summed))
+    assert delivered(app(summed), store, *lines(5, 5)) == []
+    assert marker(store)["shop"]["handlers"] == {"summed": {ONTO: [["ORDER#{order_id}", "METADATA"]]}}
+    empty = SeparateStore(app(summed), rows=store, named={STATE.name: NamedTable("orders-stat", "s-2")})
+    assert "'orders-stat' (s-2)" in refusal(app(summed), empty, *lines(5, 5, 3)[2:])
+
+
+def test_sums_of_items_are_shared_with_other_applications():
+    one, other = app(summed), app(summed, name="other")
+    for store in (SeparateStore(one), MemoryEngine(one.tables.values())):
+        for application in (one, other):
+            report = process_event(Runtime(application, store, Settings()), lines(5, 5))
+            assert report.failures == []
 
 
 def test_a_name_of_an_application_in_a_local_store_is_refused_too(records):

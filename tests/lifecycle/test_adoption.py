@@ -182,6 +182,56 @@ def test_an_adoption_of_tables_without_rows_of_others_is_refused(shop):
         Adoption(process(shop.app, SeparateStore(shop.app)))
 
 
+LINE = Key("ORDER#{order_id}", "LINE#{line}")
+
+
+class Lines:
+    """A table whose orders have the sums of their lines, with a state that is lost."""
+
+    def __init__(self):
+        router = Router()
+
+        @router.attributes(LINE, of=ORDER)
+        def summed(line):
+            return Row(total=Sum(line["amount"]), largest=Max(line["amount"]))
+
+        self.app, self.source = App("shop", routers=[router]), Source(table="orders")
+        self.store = SeparateStore(self.app)
+
+    def deliver(self, *records):
+        for record in records:
+            key = record["dynamodb"]["Keys"]
+            image = record["dynamodb"].get("NewImage")
+            self.store.put_sources([(("main", key["PK"]["S"], key["SK"]["S"]), image, "1")])
+        assert process_event(process(self.app, self.store), list(records)).failures == []
+
+    def lose_state(self):
+        rows, items = self.store.rows, SeparateStore(self.app, rows=self.store, named={STATE.name: NEW_STATE})
+        items.rows = {key: row for key, row in rows.items() if key[0] != STATE.name}
+        self.store = items
+
+    def shown(self, order):
+        found = self.store.read_source(("main", order, "METADATA"))
+        return {name: decode(found[name]) for name in ("total", "largest") if name in found}
+
+
+def test_sums_on_items_are_taken_over_with_changes_that_came_while_the_state_was_lost():
+    table = Lines()
+    put, remove = table.source.put, table.source.remove
+    table.deliver(put("ORDER#1", name="one"), *(put("ORDER#1", f"LINE#{number}", amount=number) for number in (1, 2)))
+    table.deliver(put("ORDER#2", name="two"), put("ORDER#2", "LINE#1", amount=5))
+    table.lose_state()
+    lost = [put("ORDER#1", "LINE#3", amount=3), remove("ORDER#2", "LINE#1")]
+    with pytest.raises(NotOwned):
+        table.deliver(*lost)
+    report = Adoption(process(table.app, table.store)).go()
+    assert (report.marked, report.remaining) == (True, [])
+    table.deliver(*lost)
+    assert (table.shown("ORDER#1"), table.shown("ORDER#2")) == ({"total": 6, "largest": 3}, {})
+    table.deliver(put("ORDER#1", "LINE#4", amount=4))
+    assert table.shown("ORDER#1") == {"total": 10, "largest": 4}
+
+
 # A new name
 
 

@@ -39,8 +39,9 @@ from streamfold.runtime import Runtime
 from streamfold.writes.guarded import RowKey, SwapMarker
 
 IDENTITY_BYTES = 16
-ADDED, WHOLE = "adds", "puts"
-"""How a handler writes the rows of a key: it adds to rows of others, or puts rows of its own whole."""
+ADDED, WHOLE, ONTO = "adds", "puts", "onto"
+"""How a handler writes what has a key: it adds to rows of others, puts rows of its own whole, or derives attributes
+onto items, of which the state has the sums."""
 
 Marker = dict[str, Any]
 """The content of a marker: an entry for each application."""
@@ -51,7 +52,11 @@ class Guarded(NamedTuple):
 
     route: Route
     key: Key
-    adds: bool  # rows are added to; otherwise each is put whole, and names its owner
+    how: str  # rows that are put whole name their owner, and so do derived attributes
+
+    @property
+    def adds(self) -> bool:
+        return self.how == ADDED
 
     @property
     def table(self) -> str:
@@ -69,14 +74,19 @@ class StatePlace(NamedTuple):
 def guarded(routes: Iterable[Route]) -> Iterator[Guarded]:
     """The keys of handlers whose rows count twice, or stay for ever, beside a state that did not derive them.
 
-    Derived attributes name their handler on the item, and rows of the other kinds have their guard in themselves.
+    So do attributes that are derived onto items from others: an empty state would begin their sums anew, and overwrite
+    what the items have. Attributes of the source item itself, and rows of the other kinds, have their guard in
+    themselves.
     """
     for route in routes:
         if route.kind.contributes and not route.kind.touches(route):
             for target in route.targets:
-                yield Guarded(route, target.key, not target.replaces or contributing(route).adds(route))
-        elif not route.kind.contributes:
-            yield from (Guarded(route, key, adds=True) for key in derivation(route).delta_keys(route))
+                added = not target.replaces or contributing(route).adds(route)
+                yield Guarded(route, target.key, ADDED if added else WHOLE)
+        elif route.kind.contributes:
+            yield from (Guarded(route, key, ONTO) for key in derivation(route).parent_keys(route))
+        else:
+            yield from (Guarded(route, key, ADDED) for key in derivation(route).delta_keys(route))
 
 
 def marked_tables(routes: Iterable[Route]) -> dict[str, Table]:
@@ -252,6 +262,8 @@ class Ownership:
     def _check_rows(self, seekable: Seekable) -> None:
         """Refuses rows in a store whose state knows nothing of them: a test has put them there from another one."""
         for each in self.keys:
+            if each.how == ONTO:
+                continue  # items, and no rows
             table = self.app.tables[each.table]
             for row in seekable.items_from(table, "", derived=True):
                 if (CONTRIBUTORS in row or OWNER in row) and each.key.match(plain_key(row, table)) is not None:
@@ -314,7 +326,7 @@ def entered(marker: Marker, application: str, own: Iterable[Guarded], place: Sta
     handlers: dict[str, Any] = {}
     for each in own:
         entry = handlers.setdefault(each.route.name, {})
-        entry.setdefault(ADDED if each.adds else WHOLE, []).append([part.text for part in each.key.parts])
+        entry.setdefault(each.how, []).append([part.text for part in each.key.parts])
     table = own[0].key.table
     known = marker.get(application, {}).get("handlers", {})
     entry = {
@@ -382,8 +394,8 @@ def _check_other(application: str, own: Iterable[Guarded], other: str, entry: Ma
     for each in own:
         for handler, keys in entry["handlers"].items():
             for how, texts in keys.items():
-                if not (each.adds or how == ADDED):
-                    continue  # rows that are put whole name their owner: none is taken for another application's
+                if ONTO in (each.how, how) or ADDED not in (each.how, how):
+                    continue  # both name their owner: nothing is taken for another application's
                 for parts in texts:
                     if _overlaps(each.key, parts, entry["delimiter"]):
                         raise NotOwned(_shared(application, each, other, handler, " / ".join(parts), entry))
@@ -406,7 +418,7 @@ def check_entries(
     if other == application:
         return
     for each in own:
-        for handler, entry in entries.items():
+        for handler, entry in entries.items() if each.how != ONTO else ():
             adds = each.adds and (entry["contributes"] or each.route.kind.is_of(entry))
             for target in entry["targets"] if adds or entry["contributes"] else ():
                 table, _, template = target.partition(": ")

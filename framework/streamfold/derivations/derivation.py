@@ -245,6 +245,11 @@ class Derivation(Kind):
         del route
         return ()
 
+    def parent_keys(self, route: Route) -> tuple[Key, ...]:
+        """The keys of items onto which it derives sums of other items, which the state has."""
+        del route
+        return ()
+
     def reconcile_calls(self, route: Route) -> Permissions:
         """The permissions that it takes, beside these, to reconcile all items and single ones with their sources."""
         from streamfold.derivations.calls import of_items

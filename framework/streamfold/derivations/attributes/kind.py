@@ -110,6 +110,9 @@ class Attributes(Expiring):
     def touches(self, route: Route) -> tuple[Key, ...]:
         return self.writes(route)
 
+    def parent_keys(self, route: Route) -> tuple[Key, ...]:
+        return () if route.options.of is None else (route.options.of,)
+
     def bound(self, route: Route, application: str) -> Route:
         stored = StoredAttributes(application, route.name, route.writes[0])
         return replace(route, options=route.options._replace(stored_attributes=stored))
