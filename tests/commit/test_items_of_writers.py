@@ -2,13 +2,18 @@
 
 import pytest
 
-from streamfold import Add, App, Count, Delete, Key, Max, Put, Router, Row, Sum, Table, Top
-from streamfold.batch.process import process_changes
+from streamfold import Add, App, Count, Delete, Document, Key, Max, Put, Router, Row, Sum, Table, Top
+from streamfold.batch.process import process_changes, process_event
+from streamfold.derivations.search.indexes import OPENED
+from streamfold.derivations.search.local import LocalIndex
 from streamfold.engines import MemoryEngine
+from streamfold.lifecycle.other_rows import OtherRows
 from streamfold.records.values import decode, encode
 from streamfold.runtime import Runtime
 from streamfold.settings import Settings
+from tests.helpers.looked_up import LookupShop
 from tests.helpers.records import change, item
+from tests.helpers.source import Source
 from tests.helpers.writers_items import WritersHistory
 
 HISTORIES, NIGHTLY_HISTORIES = 500, 5_000
@@ -189,6 +194,48 @@ def test_an_item_of_the_application_has_a_history_and_a_row_has_none():
     app = readers()
     assert len(rows_of(read_by(app, {"legs": 40}, {"legs": 41}, None), "AUDIT")) == 3
     assert rows_of(read_by(app, {"legs": 3, "_sf_n": 3}, None), "AUDIT") == []
+
+
+def test_a_search_of_rows_has_no_document_of_an_item_of_the_application_among_them():
+    router = Router()
+    router.view(LEG, into=CARRIER, name="legs")(lambda leg_: Row(carrier="x", legs=Count()))
+    router.search(CARRIER, to="carriers", fields={"legs": "long"}, name="found")(lambda row: Document(legs=row["legs"]))
+    shop = LookupShop(App("shop", routers=[router]))
+    index = LocalIndex(shop.engine)
+
+    def documents_after(**image):
+        changed = shop.write(HERE[1], HERE[2], image)
+        shop.engine.rows[HERE] = encode(shop.items[HERE[1:]])["M"]
+        assert shop.process(changed, opened={OPENED: index}, outside=True) == []
+        return [found.body["legs"] for found in index.documents("carriers")]
+
+    assert documents_after(legs=40) == []
+    assert documents_after(legs=3, _sf_n=3) == [3]
+    assert documents_after(legs=41) == []
+
+
+def test_a_feed_of_rows_has_no_post_of_an_item_of_the_application_among_them():
+    router, table = Router(), Table("main", ttl="expires")
+    post, at = Key("LOG#{author}", "{at:datetime.seconds}", table), "2026-03-01T08:00:00Z"
+    follow = Key("U#{reader}", "FOLLOWS#{author}", table)
+    into = Key("FEED#{reader}", "{at:datetime.seconds}#{author}", table)
+    runs = Key("RUN#{author}", "{at:datetime.seconds}", table)
+    router.view(runs, into=post, name="runs")(lambda run: Row(n=Count()))
+    router.feed(post, audience=follow, into=into, keep_days=30, name="timeline")(lambda post, follow: Row(n=post["n"]))
+    app, source = App("shop", routers=[router]), Source()
+    engine = MemoryEngine(app)
+
+    def feed_after(*records):
+        run = Runtime(app, engine, Settings(), clock=lambda: 1_772_355_600.0, pause=lambda _: None)
+        assert process_event(run, {"Records": list(records)}).failures == []
+        return [row["n"] for row in rows_of(engine, "FEED#") if "n" in row]
+
+    assert feed_after(source.put("U#bo", "FOLLOWS#ana"), source.put("LOG#ana", at, n=40)) == []
+    assert feed_after(source.put("LOG#ana", at, n=3, _sf_n=3)) == [3]
+    assert feed_after(source.put("LOG#ana", at, n=41)) == []
+    engine.put_sources([(("main", *key), encode(image)["M"], "9") for key, image in source.items.items()])
+    run = Runtime(app, engine, Settings(), clock=lambda: 1_772_355_600.0, pause=lambda _: None)
+    assert OtherRows(run, live=False).verify([each for each in app.routes if each.name == "timeline"]).different == []
 
 
 def test_rows_of_a_history_are_no_items_of_the_application():

@@ -373,12 +373,14 @@ def contributing(route: Route) -> Contributing:
     return route.kind
 
 
-def contributed(route: Route, image: Image, fields: Fields, schema: Schema) -> Contribution:
-    """The contribution of an item that is there. Raises the errors of the handler.
+def passes_over(route: Route, image: Mapping[str, Any]) -> bool:
+    """Whether a handler of rows is not given an item: the application's writers put the item among the rows."""
+    return route.reads_rows and is_writers(image)
 
-    A handler of rows gets no item that the application's writers put among them.
-    """
-    if route.reads_rows and is_writers(image.raw):
+
+def contributed(route: Route, image: Image, fields: Fields, schema: Schema) -> Contribution:
+    """The contribution of an item that is there. Raises the errors of the handler."""
+    if passes_over(route, image.raw):
         return {}
     return contributing(route).contribution(route, image, fields, schema)
 

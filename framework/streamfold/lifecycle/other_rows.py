@@ -17,7 +17,7 @@ from streamfold.commit.outcome import explained
 from streamfold.derivations.attributes.write_back import Own, pending_update, shown_by, stored_on
 from streamfold.derivations.audit.history import item_now, newest_is_damaged
 from streamfold.derivations.audit.kind import audit_routes, plain_row, recorded_of
-from streamfold.derivations.derivation import derivation
+from streamfold.derivations.derivation import derivation, passes_over
 from streamfold.derivations.feed.kind import (
     FUTURE_SECONDS_MAX,
     options_of,
@@ -135,6 +135,8 @@ class FeedRows:
 
     def _is_judged(self, post: StoredCopy, followed: Followed) -> bool:
         """Whether a post is pushed to a reader: not too old, not pulled, and not of the future."""
+        if passes_over(self.route, post.raw):
+            return False
         if not self._is_of(POSTS, post.item) or _is_pulled(str(post.item[2]), followed.pulled):
             return False
         seconds = post_seconds(self.route, self.copies.fields_of(POSTS, post.item))
@@ -177,7 +179,9 @@ class FeedRows:
         stored_items = self.engine.read_rows(dict.fromkeys(item for both in items.values() for item in both))
         for row, (post, edge) in items.items():
             lacks_post, lacks_edge = (
-                stored_items.get(item, {CONTRIBUTORS: 0}).get(CONTRIBUTORS) == 0 or not self._is_of(side, item)
+                stored_items.get(item, {CONTRIBUTORS: 0}).get(CONTRIBUTORS) == 0
+                or not self._is_of(side, item)
+                or (side == POSTS and passes_over(self.route, stored_items[item]))
                 for side, item in ((POSTS, post), (EDGES, edge))
             )
             if not (lacks_post or (lacks_edge and not self.options.keeps)):

@@ -15,6 +15,7 @@ from dataclasses import dataclass, field, replace
 from decimal import Decimal
 from typing import Any, NamedTuple, Protocol
 
+from streamfold.derivations.derivation import passes_over
 from streamfold.derivations.feed.kind import (
     FEED_ATTRIBUTE,
     check_post,
@@ -373,7 +374,7 @@ class _Pulled:
         try:
             partition, position = into.compose(fields)
             text = str(position)
-            if not of.is_young(fields, self.keep_seconds):
+            if passes_over(of.route, item) or not of.is_young(fields, self.keep_seconds):
                 return text, None
             check_post(of.route, fields, of.clock)
             post = encode(plain_item(item))["M"]

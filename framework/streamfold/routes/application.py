@@ -222,8 +222,9 @@ def _reading_rows(routes: Sequence[Route]) -> Iterator[Route]:
     """The routes, with those marked that read rows and nothing else."""
     targets = [key for route in routes for key in route.into if route.kind.marks_rows]
     for route in routes:
-        reads = route.kind.reads_derived and all(any(t.contains(key) for t in targets) for key in route.sources)
-        yield replace(route, reads_rows=True) if reads and route.sources else route
+        own = [each.key for each in route.kind.subscriptions(route) if each.role == SOURCE]
+        reads = route.kind.reads_derived and all(any(t.contains(key) for t in targets) for key in own)
+        yield replace(route, reads_rows=True) if reads and own else route
 
 
 class Application:

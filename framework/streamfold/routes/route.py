@@ -272,7 +272,7 @@ class Route:
     targets: tuple[Target, ...] = field(default=())
     lookups: tuple[DeclaredLookup, ...] = ()  # those through others come behind them
     inline: int = INLINE  # items that a batch visits itself for changes of their referents
-    reads_rows: bool = False  # all of its sources are keys of rows: an item there without a mark is none of them
+    reads_rows: bool = False  # all of its sources, but for edges, are keys of rows: an item without a mark is none
 
     @property
     def referents(self) -> tuple[Key, ...]:

@@ -4,7 +4,7 @@ from collections.abc import Mapping, Sequence
 
 from streamfold.commit.outcome import Failed, Outcome, explained
 from streamfold.commit.plan import Deferred
-from streamfold.derivations.derivation import Finishing, Planning, Work
+from streamfold.derivations.derivation import Finishing, Planning, Work, passes_over
 from streamfold.derivations.feed.kind import options_of
 from streamfold.derivations.feed.posts import (
     EDGES,
@@ -192,7 +192,8 @@ def reconciled(work: Work, finishing: Finishing) -> Outcome:
     (known,) = copies.read([sided])
     source = finishing.runtime.engine.read_source(work.item)
     asked = max((change.version_text for change in work.changes), default=BEFORE_ALL)
-    now = StoredCopy(asked, work.item, source or {}, not image_of(source))
+    is_there = bool(image_of(source)) and not (side == POSTS and passes_over(work.route, source or {}))
+    now = StoredCopy(asked, work.item, source or {}, not is_there)
     kept = known.raw if side == EDGES and options_of(work.route).keeps else None
     copy = _as_it_is(known, now, copies.key_of(side), kept)
     subscribed = Subscribed(work.route, sided, copy, tuple(work.changes), 0.0, all_posts=True)
@@ -227,7 +228,7 @@ def newest(work: Work, planning: Planning) -> list[Subscribed]:
 def _subscribed(work: Work, side: str, change: Change) -> Subscribed:
     sided = Sided(side, work.item, work.fields)
     image, before = change.new, change.old if change.has_old else None
-    if image:
+    if image and not (side == POSTS and passes_over(work.route, image.raw)):
         copy = StoredCopy(change.version_text, work.item, image.raw, gone=False)
     else:
         kept = before.raw if before and side == EDGES and options_of(work.route).keeps else None

@@ -13,7 +13,7 @@ from hashlib import sha256
 from math import isfinite
 from typing import TYPE_CHECKING, Any, NamedTuple
 
-from streamfold.derivations.derivation import Preview, Work
+from streamfold.derivations.derivation import Preview, Work, passes_over
 from streamfold.derivations.search.options import (
     CODE,
     GONE,
@@ -295,6 +295,8 @@ def made(root: Root, found: Gathered, settings: Settings) -> MadeDocuments:
 
 def documents_of(route: Route, found: Gathered, fields: Fields) -> list[Document]:
     """The documents that the function gives for an existing item."""
+    if passes_over(route, found.image.raw):
+        return []
     more = (found.document_parts,) if options_of(route).parts else ()
     return yielded(route, found.image, fields, Document, more=more, most=SEVERAL)
 
