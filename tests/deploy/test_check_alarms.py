@@ -58,11 +58,37 @@ def test_an_alarm_may_notify_by_a_composite_alarm_that_rises_with_it(rule):
         ({"Fn::Sub": "NOT ALARM(${ProjectorErrors}) AND NOT ALARM(${ProjectorThrottles})"}, {}),
         ("ALARM(Somebody) OR ALARM(Else)", {}),
         (EITHER, {"AlarmActions": []}),
+        (EITHER, {"ActionsEnabled": False}),
         ("no rule (", {}),
     ],
 )
 def test_a_composite_alarm_that_does_not_rise_with_an_alarm_alone_notifies_nobody_of_it(rule, more):
     assert wrong(composite(rule, **more)) == SILENT
+
+
+@pytest.mark.parametrize(
+    "rule",
+    [
+        "ALARM(${AWS::StackName}-ProjectorErrors) OR ALARM(${AWS::StackName}-ProjectorThrottles)",
+        'ALARM("ARN:${AWS::StackName}-ProjectorErrors") OR ALARM("ARN:${AWS::StackName}-ProjectorThrottles")',
+    ],
+)
+def test_a_composite_alarm_may_name_alarms_by_the_names_that_they_give_themselves(rule):
+    def change(template):
+        place = "arn:${AWS::Partition}:cloudwatch:${AWS::Region}:${AWS::AccountId}:alarm"
+        composite({"Fn::Sub": rule.replace("ARN", place)})(template)
+        for name in ("ProjectorErrors", "ProjectorThrottles"):
+            properties(template, name)["AlarmName"] = {"Fn::Sub": f"${{AWS::StackName}}-{name}"}
+
+    assert wrong(change) == []
+
+
+def test_a_composite_alarm_whose_rule_is_of_another_stack_is_pointed_out():
+    template = deepcopy(load_template())
+    composite({"Fn::ImportValue": "rule"})(template)
+    found = check_template(app, "handlers", TemplateFile(template))
+    at = [(each.level, each.resource) for each in found if each.path == "Properties.AlarmActions"]
+    assert at == [("advice", "ProjectorErrors"), ("advice", "ProjectorThrottles")]
 
 
 def test_a_composite_alarm_may_be_made_of_others():

@@ -283,14 +283,22 @@ def test_every_way_to_name_a_resource_is_right(edit):
     assert found(change) == []
 
 
-def test_names_that_somebody_wrote_out_are_right_in_arns_too():
-    names = {"Table": ("TableName", "orders"), "StateTable": ("TableName", "state"), "Doorbell": ("QueueName", "jobs")}
+@pytest.mark.parametrize("before", ["", "${AWS::StackName}-", "${Given}-", "${Stage}-"])
+def test_names_that_somebody_wrote_out_are_right_in_arns_too(before):
+    names = {
+        "Table": ("TableName", before + "orders"),
+        "StateTable": ("TableName", before + "state"),
+        "Doorbell": ("QueueName", before + "jobs"),
+    }
 
     def change(template):
+        template["Parameters"] |= {"Given": {"Type": "String"}, "Stage": {"Type": "String", "Default": "test"}}
         for name, (key, value) in names.items():
-            properties(template, name)[key] = value
+            properties(template, name)[key] = {"Fn::Sub": value}
 
         def written(value):
+            if list(value) == ["Ref"] and value["Ref"] in ("Table", "StateTable"):
+                return {"Fn::Sub": names[value["Ref"]][1]}
             made = by_name(value)
             if made is None:
                 return None

@@ -31,7 +31,16 @@ ARNS = (
 stays as it is, because it is the resource's only where the stack lies there. The colons of a pseudo parameter's text
 are those of ``PSEUDO`` below."""
 PSEUDO = re.compile(r"\$\{AWS::(\w+)\}")
-NAME_PROPERTIES = ("TableName", "QueueName", "BucketName", "FunctionName", "RoleName", "LogGroupName", "Name")
+NAME_PROPERTIES = (
+    "TableName",
+    "QueueName",
+    "BucketName",
+    "FunctionName",
+    "RoleName",
+    "LogGroupName",
+    "AlarmName",
+    "Name",
+)
 """Properties by which a resource has a name of its own, which other values may give in place of a reference."""
 ARN_ENDS = {
     "AWS::DynamoDB::Table": ("dynamodb", "table/"),
@@ -39,6 +48,8 @@ ARN_ENDS = {
     "AWS::SQS::Queue": ("sqs", ""),
     "AWS::Logs::LogGroup": ("logs", "log-group:"),
     "AWS::Kinesis::Stream": ("kinesis", "stream/"),
+    "AWS::CloudWatch::Alarm": ("cloudwatch", "alarm:"),
+    "AWS::CloudWatch::CompositeAlarm": ("cloudwatch", "alarm:"),
 }
 """The service of a resource's ARN, and what stands before the name at its end."""
 DYNAMIC = "{{resolve:"
@@ -212,12 +223,12 @@ class TemplateFile:
     @cached_property
     def _named(self) -> Mapping[str, str]:
         """Resources by the names that they give themselves."""
-        return {
-            str(each.properties[name]): each.name
-            for each in self.resources.values()
-            for name in NAME_PROPERTIES
-            if isinstance(each.properties.get(name), str)
-        }
+        return {found: each.name for each in self.resources.values() for found in self._own_names(each)}
+
+    def _own_names(self, resource: Resource) -> list[str]:
+        """The names that a resource gives itself, also composed ones: ``${AWS::StackName}-orders``."""
+        given = [self.first(resource.properties.get(name, ABSENT)) for name in NAME_PROPERTIES]
+        return [name for name in given if isinstance(name, str)]
 
     def alternatives(self, value: Any) -> list[Any]:
         """The values that a value may have, each as plain values and texts."""
@@ -292,11 +303,13 @@ class TemplateFile:
         """The resource that a text names: by a reference, or by the name that the resource gives itself."""
         if not isinstance(value, str):
             return None
-        named = [found.partition(".")[0] for found in VARIABLE.findall(value) if not found.startswith("AWS::")]
-        for name in named or [self._named.get(value, "")]:
+        if value in self._named:
+            return self.resources[self._named[value]]
+        named = [found.partition(".")[0] for found in VARIABLE.findall(value)]
+        for name in named:
             if name in self.resources:
                 return self.resources[name]
-        if value.startswith("arn:") and not named:
+        if value.startswith("arn:"):
             return next((each for each in self.resources.values() if self.is_arn_of(each, value)), None)
         return None
 
@@ -304,7 +317,7 @@ class TemplateFile:
         """Whether a text is the ARN of a resource: a reference, or an ARN with its name, which may be written out."""
         if text == f"${{{resource.name}.Arn}}":
             return True
-        own = [str(resource.properties[name]) for name in NAME_PROPERTIES if name in resource.properties]
+        own = [PSEUDO.sub(r"\1", name) for name in self._own_names(resource)]
         pieces = PSEUDO.sub(r"\1", text).split(":", 5)
         service, before = ARN_ENDS.get(resource.type, ("", ""))
         if len(pieces) < 6 or pieces[0] != "arn" or pieces[2] != service:

@@ -198,13 +198,26 @@ def _check_alarm(review: Review, resource: Resource, alarm: Alarm) -> None:
     review.require(
         at, given, "ActionsEnabled", lambda value: str(value).lower() != "false", "true: nobody is notified else"
     )
-    actions = review.values(given, "AlarmActions")
-    if not _notifies(actions) and not _notifies_by_others(review, resource):
-        review.wrong(
-            resource.name,
-            "Properties.AlarmActions",
-            f"{described(actions[0])}: expected a topic: nobody is notified else",
-        )
+    _check_notifies(review, resource)
+
+
+def _check_notifies(review: Review, resource: Resource) -> None:
+    """An alarm goes to a person itself, or a composite alarm does that rises with it."""
+    actions = review.values(resource.properties, "AlarmActions")
+    if _notifies(actions):
+        return
+    composites = [each for each in review.template.of_type(COMPOSITE) if _may_act(review, each)]
+    if _notifies_by_others(review, resource, composites):
+        return
+    if unread := [each.name for each in composites if isinstance(_rule(review, each), Unknown)]:
+        text = f"it is missing, and the rule of {unread[0]} is not in this template: expected that it rises with this one"
+        review.advise(resource.name, "Properties.AlarmActions", text)
+        return
+    review.wrong(
+        resource.name,
+        "Properties.AlarmActions",
+        f"{described(actions[0])}: expected a topic: nobody is notified else",
+    )
 
 
 def _unit(alarm: Alarm) -> str:
@@ -218,17 +231,27 @@ def _notifies(actions: list[Any]) -> bool:
     return any(each for each in actions if each is not ABSENT)
 
 
-def _notifies_by_others(review: Review, resource: Resource) -> bool:
+def _may_act(review: Review, composite: Resource) -> bool:
+    """Whether a composite alarm takes its actions, which it does if nothing is said."""
+    enabled = review.template.first(composite.properties.get("ActionsEnabled", ABSENT))
+    return str(enabled).lower() != "false"
+
+
+def _notifies_by_others(review: Review, resource: Resource, acting: list[Resource]) -> bool:
     """Whether a composite alarm that goes to a person rises with this alarm alone."""
     composites = review.template.of_type(COMPOSITE)
     rising = {resource.name}
     for _ in composites:  # one may be made of others
         rising |= {each.name for each in composites if _holds(review, each, rising)}
-    return any(_notifies(review.values(each.properties, "AlarmActions")) for each in composites if each.name in rising)
+    return any(_notifies(review.values(each.properties, "AlarmActions")) for each in acting if each.name in rising)
+
+
+def _rule(review: Review, composite: Resource) -> Any:
+    return review.template.first(composite.properties.get("AlarmRule", ABSENT))
 
 
 def _holds(review: Review, composite: Resource, rising: set[str]) -> bool:
-    rule = review.template.first(composite.properties.get("AlarmRule", ABSENT))
+    rule = _rule(review, composite)
 
     def state(found: re.Match[str]) -> str:
         named = review.template.resource_of(found[2])
