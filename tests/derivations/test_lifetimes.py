@@ -46,6 +46,12 @@ def indexed(router):
         return Row(ttl=item["at"])
 
 
+def claimed(router):
+    @router.index(ITEM, into=BY, unique=True)
+    def handler(item):
+        return Row(ttl=item["at"])
+
+
 def put(router):
     @router.on(ITEM, into=DONE)
     def handler(change):
@@ -81,7 +87,7 @@ def warnings_of(declared, value, *times):
 
 
 @pytest.mark.parametrize("case", WRONG)
-@pytest.mark.parametrize("declared", [shared, indexed, put, derived, copied])
+@pytest.mark.parametrize("declared", [shared, indexed, claimed, put, derived, copied])
 def test_a_time_to_live_that_removes_no_row_or_removes_it_at_once_is_warned_of_once(declared, case):
     value, expected = WRONG[case]
     if declared is shared and case in ("a flag", "two days ago"):
@@ -93,7 +99,7 @@ def test_a_time_to_live_that_removes_no_row_or_removes_it_at_once_is_warned_of_o
 
 
 @pytest.mark.parametrize("value", RIGHT)
-@pytest.mark.parametrize("declared", [indexed, put, derived, copied])
+@pytest.mark.parametrize("declared", [indexed, claimed, put, derived, copied])
 def test_a_time_to_live_in_seconds_is_not_warned_of(declared, value):
     assert warnings_of(declared, value, NOW) == []
 

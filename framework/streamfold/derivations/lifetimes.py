@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any
 
 from streamfold.derivations.attributes.kind import MARK
 from streamfold.keys.table import is_in_state
-from streamfold.ledger.contribution import Contribution
+from streamfold.ledger.contribution import PLAIN_ENTRY, Contribution
 from streamfold.records.change import Change, times_of
 from streamfold.records.values import Number, decode
 from streamfold.routes.route import Route, times_to_live
@@ -52,6 +52,9 @@ def look_at_writes(runtime: "Runtime", route: Route, writes: Iterable[object], c
 def _contributed(names: Mapping[str, str], rows: Contribution) -> Iterator[tuple[RowKey, WrittenValues]]:
     for row, each in rows.items():
         values = {**(each.plain or {}), **each.amounts}
+        if PLAIN_ENTRY in each.ordered:  # all attributes are one entry, as of a claim to a unique row
+            for entry in each.ordered[PLAIN_ENTRY].entries.values():
+                yield row, decode(json.loads(entry.content)) if entry.content else {}
         name = _name(names, row)
         if name is not None and name in each.ordered:
             for entry in each.ordered[name].entries.values():

@@ -210,7 +210,7 @@ def _check_notifies(review: Review, resource: Resource) -> None:
     if _notifies_by_others(review, resource, composites):
         return
     if unread := [each.name for each in composites if isinstance(_rule(review, each), Unknown)]:
-        text = f"it is missing, and the rule of {unread[0]} is not in this template: expected that it rises with this one"
+        text = f"it is missing, and the rule of {unread[0]} is of another stack: expected one that rises with this"
         review.advise(resource.name, "Properties.AlarmActions", text)
         return
     review.wrong(
