@@ -391,14 +391,12 @@ def difference(entry: Mapping[str, Any], identity: str | None, state: NamedTable
 
 
 def _check_other(application: str, own: Iterable[Guarded], other: str, entry: Mapping[str, Any]) -> None:
-    for each in own:
-        for handler, keys in entry["handlers"].items():
-            for how, texts in keys.items():
-                if ONTO in (each.how, how) or ADDED not in (each.how, how):
-                    continue  # both name their owner: nothing is taken for another application's
-                for parts in texts:
-                    if _overlaps(each.key, parts, entry["delimiter"]):
-                        raise NotOwned(_shared(application, each, other, handler, " / ".join(parts), entry))
+    for each, handler, keys in ((each, *named) for each in own for named in entry["handlers"].items()):
+        # Otherwise both name their owner: nothing is taken for another application's.
+        adding = (how for how in keys if ADDED in (each.how, how) and ONTO not in (each.how, how))
+        for parts in (parts for how in adding for parts in keys[how]):
+            if _overlaps(each.key, parts, entry["delimiter"]):
+                raise NotOwned(_shared(application, each, other, handler, " / ".join(parts), entry))
 
 
 def _overlaps(key: Key, parts: list[str], delimiter: str) -> bool:
@@ -417,16 +415,15 @@ def check_entries(
     """Raises ``NotOwned`` where another application of a store of this machine adds to rows of these handlers."""
     if other == application:
         return
-    for each in own:
-        for handler, entry in entries.items() if each.how != ONTO else ():
-            adds = each.adds and (entry["contributes"] or each.route.kind.is_of(entry))
-            for target in entry["targets"] if adds or entry["contributes"] else ():
-                table, _, template = target.partition(": ")
-                parts = template.split(" / ")
-                both_add = adds or (each.route.kind.contributes and target not in entry["owned"])
-                fits = table == each.table and len(parts) == len(each.key.parts)
-                if both_add and fits and _overlaps(each.key, parts, each.key.table.delimiter):
-                    raise NotOwned(_shared(application, each, other, handler, template, None))
+    for each, handler, entry in ((each, *named) for each in own if each.how != ONTO for named in entries.items()):
+        adds = each.adds and (entry["contributes"] or each.route.kind.is_of(entry))
+        for target in entry["targets"] if adds or entry["contributes"] else ():
+            table, _, template = target.partition(": ")
+            parts = template.split(" / ")
+            both_add = adds or (each.route.kind.contributes and target not in entry["owned"])
+            fits = table == each.table and len(parts) == len(each.key.parts)
+            if both_add and fits and _overlaps(each.key, parts, each.key.table.delimiter):
+                raise NotOwned(_shared(application, each, other, handler, template, None))
 
 
 def _shared(

@@ -250,9 +250,7 @@ class Visits(ImageSource):
             error = own.error or error
             if error is None:
                 if after and times_to_live(route):
-                    from streamfold.derivations.lifetimes import look_at_contribution
-
-                    look_at_contribution(self.runtime, route, after, ())
+                    _look_at(self.runtime, route, after)
                 idle = tuple(self.idle.get((item, route.name), ()))
                 expects = route.name not in emptying
                 steps.append(Step(route, version, None, after, expects, own.references, idle))
@@ -270,11 +268,8 @@ class Visits(ImageSource):
         except (EngineError, HandlerError) as refused:  # of this item alone: the others go on
             failed += [Failed(synthetic_change(item), step.route, refused) for step in steps]
             return found._replace(steps=[])
-        failed += [
-            Failed(synthetic_change(item), step.route, faults[step.route.name])
-            for step in steps
-            if step.route.name in faults
-        ]
+        faulty = [step for step in steps if step.route.name in faults]
+        failed += [Failed(synthetic_change(item), step.route, faults[step.route.name]) for step in faulty]
         assert planned is not None, "a visit plans each of its handlers"
         return planned
 
@@ -333,3 +328,10 @@ class Visits(ImageSource):
         assert isinstance(unit.guard.key, StateKey)
         wanted, names = self._wanted[unit.guard.key], {route.name for route in unit.routes}
         return wanted._replace(handlers=[each for each in wanted.handlers if each.route.name in names])
+
+
+def _look_at(runtime: Runtime, route: Route, rows: Contribution) -> None:
+    # Imported here: few applications have rows that expire.
+    from streamfold.derivations.lifetimes import look_at_contribution
+
+    look_at_contribution(runtime, route, rows, ())

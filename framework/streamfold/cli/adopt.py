@@ -1,6 +1,7 @@
 """``streamfold adopt`` takes over rows that another state, or the application under another name, derived."""
 
 from collections.abc import Iterator
+from typing import Any
 
 from streamfold.cli import shell
 from streamfold.cli.items import item_text, row_text
@@ -52,15 +53,17 @@ def adopt(opened: Session) -> Report:
     adoption = Renaming(runtime, given.old) if given.old else Adoption(runtime)
     if not given.dry_run:
         for each in () if given.old else foreign_tables(runtime, opened.app.name):
-            note(
-                f"Table {each.table.name!r} has rows of the state {each.state!r}, which must not be worked on any more."
-            )
+            table = each.table.name
+            note(f"Table {table!r} has rows of the state {each.state!r}, which must not be worked on any more.")
         opened.confirm_writes()
     with item_progress("adopting", None, shown=not given.json_output) as advance:
         report = adoption.go(advance, dry_run=given.dry_run)
-    found = {
-        "from": given.old,
-        "dry_run": given.dry_run,
+    found = {"from": given.old, "dry_run": given.dry_run, **_object(report)}
+    return Report(_lines(report, dry_run=given.dry_run), found, bool(report.remaining or report.failed))
+
+
+def _object(report: AdoptionReport) -> dict[str, Any]:
+    return {
         "items": report.items,
         "moved": report.moved,
         "rows": report.rows,
@@ -70,7 +73,6 @@ def adopt(opened: Session) -> Report:
         "continued": report.continued,
         "marked": report.marked,
     }
-    return Report(_lines(report, dry_run=given.dry_run), found, bool(report.remaining or report.failed))
 
 
 def _lines(report: AdoptionReport, *, dry_run: bool) -> Iterator[Printed]:

@@ -352,14 +352,7 @@ def _verdict(found: RowExplained) -> str:
         else ""
     )
     row_of = "row" if found.pending is None else "row with what is pending"
-    outdated = ""
-    if found.outdated:
-        first = next((item_text(each.item) for each in found.outdated if each.item is not None), "")
-        outdated = (
-            f" {len(found.outdated):,} of {counted(len(found.contributors), 'contribution')} are not what the handlers "
-            f"make of the items now, first of {first}: streamfold explain --item shows how; streamfold rebuild, or "
-            "repair, derives them again."
-        )
+    outdated = _outdated_text(found) if found.outdated else ""
     if found.adds_up:
         verb = "contributed" if outdated else "contribute"
         return f"The {row_of} is what its items {verb}.{retired}{outdated}"
@@ -378,6 +371,15 @@ def _verdict(found: RowExplained) -> str:
     if found.unseen:
         wrong.append(unseen_text(found.unseen))
     return f"The {row_of} is not what its items contribute: {'; '.join(wrong)}.{retired}{outdated}"
+
+
+def _outdated_text(found: RowExplained) -> str:
+    first = next((item_text(each.item) for each in found.outdated if each.item is not None), "")
+    return (
+        f" {len(found.outdated):,} of {counted(len(found.contributors), 'contribution')} are not what the handlers "
+        f"make of the items now, first of {first}: streamfold explain --item shows how; streamfold rebuild, or "
+        "repair, derives them again."
+    )
 
 
 def unseen_text(unseen: Mapping[str, tuple[Any, Any]]) -> str:

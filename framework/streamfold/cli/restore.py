@@ -72,6 +72,11 @@ def restore(opened: Session) -> Report:
     if not given.json_output:
         for line in _removed_lines(removed, dry_run=False):
             note(str(line))
+    return _derived_again(opened, restoring, removed)
+
+
+def _derived_again(opened: Session, restoring: Restore, removed: RemovedRows) -> Report:
+    """Makes the rows of the items; the restore has ended then."""
     filled = filled_again(opened)
     remaining = [*_corrected_attributes(opened)]
     hidden = {index.alias: _hidden_documents(opened, index) for index in _indexes(opened)}

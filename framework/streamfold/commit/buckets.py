@@ -238,11 +238,9 @@ def wait_for_items(runtime: Runtime, waiting: WaitingDeltas, found: Iterable[Led
     ``EngineUnavailable`` if that is not done in time. Names that are damaged concern their own handlers later.
     """
     names: set[str] = set()
-    for item in found:
-        for each in item.contributions.values():
-            if each.deltas:
-                with suppress(EngineError):
-                    names |= names_in(each.deltas).keys()
+    for deltas in (each.deltas for item in found for each in item.contributions.values() if each.deltas):
+        with suppress(EngineError):
+            names |= names_in(deltas).keys()
     if pending := names - waiting.gone:
         _wait(runtime, waiting, pending)
 

@@ -91,9 +91,8 @@ class OlderChanges:
         for unit in units:
             named = newer.get(unit.guard.key, {})
             try:
-                for row in named:
-                    if row in unread:
-                        raise unread[row]
+                if failed := next((unread[row] for row in named if row in unread), None):
+                    raise failed
                 self._replace_older(unit, named, rows)
             except (EngineError, HandlerError) as error:
                 wrong[unit.guard.key] = error
@@ -170,9 +169,9 @@ def _named(engine: Engine, where: ClaimsPartition, units: Sequence[Unit]) -> dic
                 continue
             for change, rows, newest in older:
                 # Of two changes with one version neither is newer, and the first to come has the row.
-                if change.version_text < identity != change.identity_text:
-                    for name in rows.keys() & names_of_rows(text):
-                        newest.setdefault(rows[name], version_of(identity))
+                is_newer = change.version_text < identity != change.identity_text
+                for name in rows.keys() & names_of_rows(text) if is_newer else ():
+                    newest.setdefault(rows[name], version_of(identity))
         if len(claims) < most or all(len(newest) == len(rows) for _, rows, newest in older):
             return {unit.guard.key: newest for unit, (_, _, newest) in zip(units, older, strict=True)}
         before, most = claims[-1][0], min(most * 4, CLAIMS_READ_MAX)

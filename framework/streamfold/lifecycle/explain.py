@@ -81,11 +81,14 @@ def entries_in_ledger(app: Application, engine: Engine, ledgers: Sequence[StateK
     for key, item in (engine.read_state(ledgers, consistent=True) if ledgers else {}).items():
         ledger, source = LedgerItem.of(item), source_of(key)
         for name, stored in filled(engine, key, ledger, ledger.contributions.keys()).contributions.items():
-            for row, contribution in stored_rows(stored.text).items():
-                lives.add((row, contribution.life))
-                if source is not None:
-                    keys = entry_keys(app.name, name, source.item, row, contribution)
-                    named += [NamedEntry(row, entry) for entry in keys]
+            rows = stored_rows(stored.text).items()
+            lives.update((row, contribution.life) for row, contribution in rows)
+            if source is not None:
+                named += [
+                    NamedEntry(row, entry)
+                    for row, contribution in rows
+                    for entry in entry_keys(app.name, name, source.item, row, contribution)
+                ]
     found = engine.read_state({entry.key for entry in named}, consistent=True) if named else {}
     return EntriesInLedger(lives, {entry.row for entry in named if entry.key not in found})
 

@@ -152,20 +152,21 @@ def _outdated(by: Explaining, row: RowKey, held: Collection[Contributor]) -> Ite
     The ledger has how values are ordered as the code was that stored them: the row may follow from it, and not from the
     code that readers rely on.
     """
-    for route, some in groupby(sorted(held, key=lambda each: each.route.name), key=lambda each: each.route):
-        for page in pages(each for each in some if each.item is not None):
-            images = by.engine.read_sources([item_of(each) for each in page])
-            fields = [next((own for one, own in by.app.sources(item_of(each)) if one is route), {}) for each in page]
-            asked = [
-                Asked(route, item_of(each), image_of(images.get(item_of(each))), own)
-                for each, own in zip(page, fields, strict=True)
-            ]
-            for each, one, found in zip(page, asked, _looked_up(by, route, asked), strict=True):
-                made = derived(route, found.image, one.fields, by.schema)
-                stored = {row: each.contribution}
-                now = as_stored(stored, {row: made.rows[row]} if row in made.rows else {})
-                if found.error or made.error or stored_text(now) != stored_text(stored):
-                    yield each
+    by_route = groupby(sorted(held, key=lambda each: each.route.name), key=lambda each: each.route)
+    known = ((route, (each for each in some if each.item is not None)) for route, some in by_route)
+    for route, page in ((route, page) for route, some in known for page in pages(some)):
+        images = by.engine.read_sources([item_of(each) for each in page])
+        fields = [next((own for one, own in by.app.sources(item_of(each)) if one is route), {}) for each in page]
+        asked = [
+            Asked(route, item_of(each), image_of(images.get(item_of(each))), own)
+            for each, own in zip(page, fields, strict=True)
+        ]
+        for each, one, found in zip(page, asked, _looked_up(by, route, asked), strict=True):
+            made = derived(route, found.image, one.fields, by.schema)
+            stored = {row: each.contribution}
+            now = as_stored(stored, {row: made.rows[row]} if row in made.rows else {})
+            if found.error or made.error or stored_text(now) != stored_text(stored):
+                yield each
 
 
 def _looked_up(by: Explaining, route: Route, asked: Sequence[Asked]) -> Sequence[LookedUp]:
@@ -408,20 +409,21 @@ def wrong_entries(
     lives = {each.contribution.life for each in held} or {life_of(stored)}
     lacking: dict[tuple[str, StateKey], Contributor] = {}
     extra: list[StateKey] = []
-    for route in row_routes(by, row):
-        for name, life in product(sorted(names), sorted(lives)):
-            where = partition(by.app.name, route.name, name, row, life)
-            grace = GRACE_SECONDS if not is_in_state(row) and name == by.app.tables[row[0]].ttl else 0
-            found = dict(entries_in(partial(page_of_entries, by.engine, where)))
-            for each in held:
-                if each.route is not route or each.item is None or name not in each.contribution.ordered:
-                    continue
-                one = each.contribution.ordered[name]
-                for order, entry in one.entries.items():
-                    text = found.pop(sort_key_of(order, source_text(each.item)), None)
-                    if text is None or not is_entry_text(order, entry, text, grace):
-                        lacking[each.route.name, each.key] = each
-            extra += [StateKey(where, position) for position in found]
+    for route, name, life in product(row_routes(by, row), sorted(names), sorted(lives)):
+        where = partition(by.app.name, route.name, name, row, life)
+        grace = GRACE_SECONDS if not is_in_state(row) and name == by.app.tables[row[0]].ttl else 0
+        found = dict(entries_in(partial(page_of_entries, by.engine, where)))
+        own = [each for each in held if each.route is route and name in each.contribution.ordered]
+        for each, item in ((each, each.item) for each in own if each.item is not None):
+            texts = (
+                (order, entry, found.pop(sort_key_of(order, source_text(item)), None))
+                for order, entry in each.contribution.ordered[name].entries.items()
+            )
+            # Each entry is taken out of the found ones, whether another one is wrong or not.
+            right = [text is not None and is_entry_text(order, entry, text, grace) for order, entry, text in texts]
+            if not all(right):
+                lacking[each.route.name, each.key] = each
+        extra += [StateKey(where, position) for position in found]
     return WrongEntries([*lacking.values()], extra)
 
 

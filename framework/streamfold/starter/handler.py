@@ -51,11 +51,7 @@ def new_handler(folder: Path, name: str, application: str) -> list[Path]:
     """
     package, _, attribute = application.partition(":")
     attribute = attribute or APP
-    checked_name(name, "NAME")
-    if name in TAKEN:
-        raise SettingsError(
-            f"NAME {name!r} is a name that every handler's module or test has: give another, my_{name}."
-        )
+    _check_name(name)
     if not (folder / package).exists():  # as without STREAMFOLD_APP: the folder's only application is meant
         package = next(iter(_applications(folder)), package)
     file = folder / package / "__init__.py"
@@ -76,14 +72,26 @@ def new_handler(folder: Path, name: str, application: str) -> list[Path]:
     paths = written(folder, texts)
     file.write_text(after, "utf-8")
     try:
-        with imported(folder, package):
-            pass
+        _check_imports(folder, package)
     except SettingsError:
         file.write_text(before, "utf-8")
         for path in paths:
             (folder / path).unlink()
         raise
     return [*paths, file.relative_to(folder)]
+
+
+def _check_name(name: str) -> None:
+    checked_name(name, "NAME")
+    if name in TAKEN:
+        raise SettingsError(
+            f"NAME {name!r} is a name that every handler's module or test has: give another, my_{name}."
+        )
+
+
+def _check_imports(folder: Path, package: str) -> None:
+    with imported(folder, package):
+        pass
 
 
 def _applications(folder: Path) -> list[str]:

@@ -77,14 +77,14 @@ def tables_of(review: Review, found: FoundFunction, mapping: Mapped) -> Iterator
         sends_to = None
         if table is not None:
             (sends_to,) = review.values(table.properties, "KinesisStreamSpecification.StreamArn")[:1]
-        if stream is None and table is not None and (isinstance(source, Unknown) or source is None):
+        if stream is not None:
+            # A table of another stack may send its changes to this stream of Kinesis.
+            is_kinesis = stream.type.startswith("AWS::Kinesis")
+            is_it = is_kinesis if table is None else stream in (table, review.template.resource_of(sends_to))
+        elif table is not None and (isinstance(source, Unknown) or source is None):
             is_it = sends_to == source  # the stream of a table of this template is known
-        elif stream is None:
-            is_it = isinstance(source, Unknown) or source is None or _names(source, given)
-        elif table is None:  # it is of another stack, and may send its changes to this stream of Kinesis
-            is_it = stream.type.startswith("AWS::Kinesis")
         else:
-            is_it = stream in (table, review.template.resource_of(sends_to))
+            is_it = isinstance(source, Unknown) or source is None or _names(source, given)
         if is_it:
             yield name
 

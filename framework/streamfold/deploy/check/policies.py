@@ -3,6 +3,7 @@
 import re
 from collections.abc import Iterator, Mapping, Sequence
 from fnmatch import fnmatchcase
+from itertools import product
 from typing import Any, NamedTuple
 
 from streamfold.deploy.check.review import FoundFunction, Review, described
@@ -277,12 +278,11 @@ def _check_keys(
 ) -> None:
     """Who uses something with a key of its own needs the key: AWS encrypts it with the rights of the caller."""
     lacking: dict[str, set[str]] = {}
-    for permission in needed:
-        for resource in places.resources(permission.place):
-            for key in _keys_of(review, resource):
-                for action in _key_actions(permission):
-                    if not any(_opens(review, each, action, key) for each in granted):
-                        lacking.setdefault(action, set()).add(resource.name)
+    used = ((permission, resource) for permission in needed for resource in places.resources(permission.place))
+    for permission, resource in used:
+        for key, action in product(_keys_of(review, resource), _key_actions(permission)):
+            if not any(_opens(review, each, action, key) for each in granted):
+                lacking.setdefault(action, set()).add(resource.name)
     for action, names in sorted(lacking.items()):
         text = f"{action} on the key of {' and '.join(sorted(names))} is not allowed, and {found.name} uses "
         review.wrong(role.name, "Properties.Policies", f"{text}{'it' if len(names) == 1 else 'them'}")
