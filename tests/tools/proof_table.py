@@ -46,6 +46,9 @@ Each line is the same code with one error (`tests/mutants/`). `tests/proofs/test
 one of two ways. Either histories of {search.CHANGES} writes are drawn and delivered under faults until one ends in
 wrong rows or breaks an invariant, or tests of the suite fail. A mutant that {search.HISTORIES} histories do not show
 has a test of its own. In these histories, records that were given up are redriven two weeks late.
+
+Errors of lookups are races of two items. A scheduler puts the store calls of a script into any order
+(`tests/helpers/lookup_walks.py`), with two faults: a walk.
 """
 
 EQUIVALENT = f"""
@@ -155,9 +158,10 @@ def _search(mutant: Mutant) -> str:
     if mutant.guard is None:
         return ""
     found = killed(mutant)
+    one, many = ("walk", "walks") if mutant.guard.startswith(search.WALKED) else ("history", "histories")
     if found is None:
-        return f"not in {search.HISTORIES} histories"
-    return f"{found.history} {'histories' if found.history > 1 else 'history'}, by {found.by}"
+        return f"not in {search.HISTORIES} {many}"
+    return f"{found.history} {many if found.history > 1 else one}, by {found.by}"
 
 
 def equivalent() -> Iterator[str]:
