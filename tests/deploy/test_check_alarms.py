@@ -154,6 +154,13 @@ def heartbeat(template):
     return template["Resources"]["ProjectorStandsStill"]
 
 
+def test_an_alarm_of_a_mapping_that_stands_still_has_to_rise_above_its_threshold():
+    def change(template):
+        properties(template, "ProjectorStandsStill")["ComparisonOperator"] = "LessThanThreshold"
+
+    assert wrong(change) == [("ProjectorStandsStill", "Properties.ComparisonOperator")]
+
+
 def test_a_missing_alarm_of_a_mapping_that_stands_still_is_named():
     found = wrong(lambda template: template["Resources"].pop("ProjectorStandsStill"))
     assert found == [("Projector", "")]

@@ -285,6 +285,7 @@ def _check_heartbeat(review: Review, resource: Resource) -> None:
         silent = "breaching: a mapping that stands still counts nothing"
         review.require(at, given, "TreatMissingData", one_of("breaching"), silent)
         return
+    review.require(at, given, "ComparisonOperator", one_of(ABOVE, REACHING), f"{ABOVE}: it is 1 without a poll")
     found = review.template.first(given["Metrics"])
     metrics = [each for each in found if isinstance(each, Mapping)] if isinstance(found, list) else []
     texts = [str(each["Expression"]) for each in metrics if "Expression" in each]
