@@ -161,6 +161,13 @@ def test_an_alarm_of_a_mapping_that_stands_still_has_to_rise_above_its_threshold
     assert wrong(change) == [("ProjectorStandsStill", "Properties.ComparisonOperator")]
 
 
+def test_an_alarm_that_rises_after_the_stream_dropped_its_records_is_too_late():
+    def change(template):
+        properties(template, "ProjectorStandsStill").update(EvaluationPeriods=30, DatapointsToAlarm=30)
+
+    assert wrong(change) == [("ProjectorStandsStill", "Properties.EvaluationPeriods")]
+
+
 def test_a_missing_alarm_of_a_mapping_that_stands_still_is_named():
     found = wrong(lambda template: template["Resources"].pop("ProjectorStandsStill"))
     assert found == [("Projector", "")]

@@ -12,6 +12,7 @@ from streamfold.deploy.functions import QUEUE, STATE_TABLE, STREAM
 from streamfold.deploy.rules import number, one_of
 from streamfold.deploy.template_file import ABSENT, Resource, Unknown
 from streamfold.lambda_entry.telemetry import NAMESPACE, unit_of
+from streamfold.settings.limits import SECONDS_A_DAY
 from streamfold.testing.alarms import parsed, value_of
 
 ALARM, COMPOSITE = "AWS::CloudWatch::Alarm", "AWS::CloudWatch::CompositeAlarm"
@@ -288,6 +289,11 @@ def _check_heartbeat(review: Review, resource: Resource) -> None:
     review.require(at, given, "ComparisonOperator", one_of(ABOVE, REACHING), f"{ABOVE}: it is 1 without a poll")
     found = review.template.first(given["Metrics"])
     metrics = [each for each in found if isinstance(each, Mapping)] if isinstance(found, list) else []
+    periods = [number(each["MetricStat"].get("Period")) or 0 for each in metrics if "MetricStat" in each]
+    count = number(review.template.first(given.get("DatapointsToAlarm", given.get("EvaluationPeriods", 1)))) or 1
+    if max(periods, default=0) * count >= SECONDS_A_DAY:
+        text = f"it rises after {count:.0f} periods: expected earlier than the 24 hours that a stream keeps"
+        review.wrong(resource.name, "Properties.EvaluationPeriods", text)
     texts = [str(each["Expression"]) for each in metrics if "Expression" in each]
     polls = {str(each.get("Id")) for each in metrics if "PolledEventCount" in str(each.get("MetricStat"))}
     written = {
