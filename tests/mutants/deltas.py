@@ -461,7 +461,7 @@ def _() -> Iterator[None]:
     take = TakingBack._take
 
     def alone(self: TakingBack, way: Any, **_: Any) -> Any:
-        return take(self, way, alone=True)
+        return take(self, way, only_refused=True)
 
     with patch.object(TakingBack, "_take", alone):
         yield

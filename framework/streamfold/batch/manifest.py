@@ -293,8 +293,8 @@ def _with_marks(
     if not write:
         ownership.check()
         return after
-    moved = {name: entry for name, entry in after.tables.items() if name in before.tables} != before.tables
-    now = ownership.mark(moved=moved)
+    new_ids = {name: entry for name, entry in after.tables.items() if name in before.tables} != before.tables
+    now = ownership.mark(new_ids=new_ids)
     handlers = {name: {**entry} for name, entry in after.handlers.items()}
     for name, entry in handlers.items():
         if name in ownership.unmarked:

@@ -39,7 +39,7 @@ from streamfold.runtime import Runtime
 from streamfold.writes.guarded import RowKey, SwapMarker
 
 IDENTITY_BYTES = 16
-ADDED, WHOLE, ONTO = "adds", "puts", "onto"
+ADDED, PUT, ONTO = "adds", "puts", "onto"
 """How a handler writes what has a key: it adds to rows of others, puts rows of its own whole, or derives attributes
 onto items, of which the state has the sums."""
 
@@ -63,7 +63,7 @@ class Guarded(NamedTuple):
         return self.key.table.name
 
 
-class StatePlace(NamedTuple):
+class StateLocation(NamedTuple):
     """What a state is the state of, as its manifest and the markers say."""
 
     identity: str
@@ -82,7 +82,7 @@ def guarded(routes: Iterable[Route]) -> Iterator[Guarded]:
         if route.kind.contributes and not route.kind.touches(route):
             for target in route.targets:
                 added = not target.replaces or contributing(route).adds(route)
-                yield Guarded(route, target.key, ADDED if added else WHOLE)
+                yield Guarded(route, target.key, ADDED if added else PUT)
         elif route.kind.contributes:
             yield from (Guarded(route, key, ONTO) for key in derivation(route).parent_keys(route))
         else:
@@ -173,9 +173,9 @@ class Ownership:
             if self.was.tables.get(name, store.real_name(name)) != store.real_name(name):
                 raise NotOwned(_renamed(f"table {name!r}", self.was.tables[name], store.real_name(name)))
 
-    def mark(self, *, moved: bool) -> Marked:
+    def mark(self, *, new_ids: bool) -> Marked:
         """Marks what is not marked yet; returns what the manifest is to note. ``unmarked`` has the handlers that other
-        functions have yet to mark. moved: a source table has another id.
+        functions have yet to mark. new_ids: a source table has another id.
 
         Raises ``NotOwned`` if a table has rows of another state, or of another application where a handler adds;
         ``Contended`` if others write a marker at every try.
@@ -188,19 +188,21 @@ class Ownership:
             return self.was
         self.check()
         names = {name: store.real_name(name) for name in {each.table for each in self.keys}}
-        if not names or not (moved or self.moves or self.unmarked & own or names.items() - self.was.tables.items()):
+        if not names or not (new_ids or self.moves or self.unmarked & own or names.items() - self.was.tables.items()):
             return self.was
         if not self.is_known:
             self._check_adopting(self.app.name)
-        place = StatePlace(self._identity(), store.named_table(STATE.name), {n: store.named_table(n) for n in names})
+        location = StateLocation(
+            self._identity(), store.named_table(STATE.name), {n: store.named_table(n) for n in names}
+        )
         for name in sorted(names):
-            self._mark_table(name, place)
+            self._mark_table(name, location)
         epoch = self.runtime.settings.epoch
         if self.moves:  # functions of other groups have yet to say so of their tables
             self.unmarked = {each.route.name for each in guarded(self.app.routes)} - own
-            return Marked(place.state.name, names, epoch)
+            return Marked(location.state.name, names, epoch)
         self.unmarked -= own
-        return Marked(place.state.name, {**self.was.tables, **names}, max(epoch, self.was.epoch))
+        return Marked(location.state.name, {**self.was.tables, **names}, max(epoch, self.was.epoch))
 
     def _identity(self) -> str:
         """The identity of the state, which the first process makes."""
@@ -214,7 +216,7 @@ class Ownership:
             raise Contended("The identity of the state was written and cannot be read back: try again.")
         return str(found["s"])
 
-    def _mark_table(self, name: str, place: StatePlace) -> None:
+    def _mark_table(self, name: str, location: StateLocation) -> None:
         """Enters the application into the marker of a table, unless it is there."""
         own = [each for each in self.keys if each.table == name]
         key = key_of(own[0].key)
@@ -225,8 +227,8 @@ class Ownership:
             if self.adopts:
                 marker = {other: entry for other, entry in before.items() if other != self.app.name}
             epoch = self.runtime.settings.epoch
-            check_marker(self.app, own, marker, place, epoch)
-            after = entered(marker, self.app.name, own, place, epoch)
+            check_marker(self.app, own, marker, location, epoch)
+            after = entered(marker, self.app.name, own, location, epoch)
             if after == before:
                 return
             if write_marker(self.runtime, key, text, after) and parsed(read_marker(self.runtime, key)) == after:
@@ -320,7 +322,7 @@ def parsed(text: str | None) -> Marker:
     return found
 
 
-def entered(marker: Marker, application: str, own: Iterable[Guarded], place: StatePlace, epoch: int) -> Marker:
+def entered(marker: Marker, application: str, own: Iterable[Guarded], location: StateLocation, epoch: int) -> Marker:
     """A marker with the handlers of an application."""
     own = list(own)
     handlers: dict[str, Any] = {}
@@ -330,9 +332,9 @@ def entered(marker: Marker, application: str, own: Iterable[Guarded], place: Sta
     table = own[0].key.table
     known = marker.get(application, {}).get("handlers", {})
     entry = {
-        "identity": place.identity,
-        "state": list(place.state),
-        "table": list(place.tables[table.name]),
+        "identity": location.identity,
+        "state": list(location.state),
+        "table": list(location.tables[table.name]),
         "delimiter": table.delimiter,
         "epoch": epoch,
         "handlers": {**known, **handlers},
@@ -351,29 +353,29 @@ def without(marker: Marker, application: str, handlers: Iterable[str]) -> Marker
     return {**others, application: {**entry, "handlers": remaining}} if remaining else others
 
 
-def check_marker(app: Application, own: Iterable[Guarded], marker: Marker, place: StatePlace, epoch: int) -> None:
+def check_marker(app: Application, own: Iterable[Guarded], marker: Marker, location: StateLocation, epoch: int) -> None:
     """Raises ``NotOwned`` where a table's rows are another state's, or another application's where a handler adds."""
     for name, entry in marker.items():
         if name == app.name:
-            _check_state(app.name, entry, place, next(each.table for each in own), epoch)
+            _check_state(app.name, entry, location, next(each.table for each in own), epoch)
         else:
             _check_other(app.name, own, name, entry)
 
 
-def _check_state(application: str, entry: Mapping[str, Any], place: StatePlace, table: str, epoch: int) -> None:
-    was, now = NamedTable(*entry["state"]), place.state
-    if entry["identity"] == place.identity and epoch > entry["epoch"]:
+def _check_state(application: str, entry: Mapping[str, Any], location: StateLocation, table: str, epoch: int) -> None:
+    was, now, real = NamedTable(*entry["state"]), location.state, location.tables[table]
+    if entry["identity"] == location.identity and epoch > entry["epoch"]:
         return  # the user says that the state fits these tables
-    if entry["identity"] != place.identity or _differ(was, now):
+    if entry["identity"] != location.identity or _differ(was, now):
         raise NotOwned(
-            f"The rows of table {table!r} = {_named(place.tables[table])} were derived by application {application!r} "
+            f"The rows of table {table!r} = {_named(real)} were derived by application {application!r} "
             f"with the state {_named(was)}, and the state here is {_named(now)}, another one: items that the other one "
             f"has counted would count again. {WAYS} Does this state fit the rows, because both were restored to one "
             f"moment or moved together? Then raise STREAMFOLD_EPOCH by one."
         )
-    if _differ(own := NamedTable(*entry["table"]), place.tables[table]):
+    if _differ(own := NamedTable(*entry["table"]), real):
         raise NotOwned(
-            f"Table {table!r} is {_named(place.tables[table])}, and its rows were derived in {_named(own)}, of which "
+            f"Table {table!r} is {_named(real)}, and its rows were derived in {_named(own)}, of which "
             f"it is a copy, with the state {_named(was)}: the state has counted what was written there since. {WAYS} "
             "Does this state fit the rows, because both were restored to one moment or moved together? Then raise "
             "STREAMFOLD_EPOCH by one."
@@ -421,8 +423,8 @@ def check_entries(
             table, _, template = target.partition(": ")
             parts = template.split(" / ")
             both_add = adds or (each.route.kind.contributes and target not in entry["owned"])
-            fits = table == each.table and len(parts) == len(each.key.parts)
-            if both_add and fits and _overlaps(each.key, parts, each.key.table.delimiter):
+            is_alike = table == each.table and len(parts) == len(each.key.parts)
+            if both_add and is_alike and _overlaps(each.key, parts, each.key.table.delimiter):
                 raise NotOwned(_shared(application, each, other, handler, template, None))
 
 

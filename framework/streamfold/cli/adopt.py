@@ -65,7 +65,7 @@ def adopt(opened: Session) -> Report:
 def _object(report: AdoptionReport) -> dict[str, Any]:
     return {
         "items": report.items,
-        "moved": report.moved,
+        "moved": report.state_items,
         "rows": report.rows,
         "corrected": len(report.corrected),
         "remaining": [{"row": list(map(str, each.row)), "why": each.why} for each in report.remaining],
@@ -76,7 +76,9 @@ def _object(report: AdoptionReport) -> dict[str, Any]:
 
 
 def _lines(report: AdoptionReport, *, dry_run: bool) -> Iterator[Printed]:
-    done = f"{counted(report.items, 'item')} with contributions, {counted(report.moved, 'state item')} to be moved"
+    done = (
+        f"{counted(report.items, 'item')} with contributions, {counted(report.state_items, 'state item')} to be moved"
+    )
     if dry_run:
         yield f"Dry run: {done}. Nothing was written."
         return
@@ -89,7 +91,7 @@ def _lines(report: AdoptionReport, *, dry_run: bool) -> Iterator[Printed]:
         report.remaining, lambda each: Note(f"Left: row {row_text(each.row)}: {printable(each.why)}"), err=True
     )
     yield (
-        f"{counted(report.items, 'item')} with contributions, {counted(report.moved, 'state item')} moved; "
+        f"{counted(report.items, 'item')} with contributions, {counted(report.state_items, 'state item')} moved; "
         f"{counted(report.rows, 'row')} compared, {len(report.corrected):,} corrected, {len(report.remaining):,} left."
     )
     if report.continued:

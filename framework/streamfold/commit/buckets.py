@@ -147,7 +147,7 @@ class WaitingDeltas:
             for route in routes
         }
 
-    def forget(self, key: "StateKey", handler: str) -> None:
+    def drop_waiter(self, key: "StateKey", handler: str) -> None:
         """Waits no more for what a ledger item names of a handler: its step was taken back."""
         self.items.pop((key, handler), None)
         for name, waiters in self.waiters.items():

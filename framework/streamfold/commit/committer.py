@@ -121,7 +121,7 @@ class Committer:
         if plan.puts:
             put_rows(runtime, plan.puts, self.progress)
         self.progress.raise_fatal()
-        if self.progress.pending_work.lowers or self.progress.pending_work.left:
+        if self.progress.pending_work.lowers or self.progress.pending_work.notes:
             remove_empty(runtime, self.progress)
         if self.progress.pending_work.changed_entries:
             recompute_rows(runtime, self.progress)
@@ -160,7 +160,7 @@ class Committer:
                 StepBack(key, changes[0].item, route, changes)
             ):
                 continue
-            waiting.forget(key, handler)
+            waiting.drop_waiter(key, handler)
             if (unit := self.progress.take_back(key, route)) is not None:
                 self.taken_back.append(unit)
 

@@ -181,5 +181,5 @@ def remove_empty(runtime: Runtime, progress: "Progress") -> None:
                 for handler in pending_work.handlers(key):
                     progress.outcome.tally(handler).removed += 1
                     emptied.add(handler)
-    if pending_work.left:
-        count_steps(runtime.pace.emptying, Counter([handler for _, handler in pending_work.left]), emptied)
+    if pending_work.notes:
+        count_steps(runtime.pace.emptying, Counter([handler for _, handler in pending_work.notes]), emptied)

@@ -19,9 +19,9 @@ def filled(engine: Engine, key: StateKey, found: LedgerItem, handlers: Collectio
     """
     # A step in between replaces the item and its large contributions, and both reads must be of one step.
     for _ in range(READS_MAX):
-        whole = _with_large_contributions(engine, key, found, handlers)
-        if whole is not None:
-            return whole
+        complete = _with_large_contributions(engine, key, found, handlers)
+        if complete is not None:
+            return complete
         found = LedgerItem.of(engine.read_state([key], consistent=True).get(key))
     raise EngineUnavailable(f"Ledger item {redacted(key.pk)} changed while it was read.")
 

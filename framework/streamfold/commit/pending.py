@@ -102,7 +102,7 @@ class PendingWork:
         self._lowered: LoweredRows | None = None  # none until a write lowers a row
         self._added: list[AddRow] = []  # writes before it that counted contributors
         self.state_rows: dict[RowKey, list[ChangeAndHandler]] = {}  # stored attributes, to be copied onto their items
-        self.left: dict[ItemAndHandler, PendingNote] = {}  # noted in ledger items
+        self.notes: dict[ItemAndHandler, PendingNote] = {}  # noted in ledger items
         self.failed: set[ItemAndHandler] = set()  # whose work failed, so that it is still pending
         self.wrong: Collection[RowKey] = ()  # rows that could not be recomputed
         self._deltas: WaitingDeltas | None = None  # none until there is one to wait for
@@ -227,7 +227,7 @@ class PendingWork:
     def finished(self) -> dict[StateKey, dict[str, str]]:
         """The pending work that is done now: of each ledger item, by handler."""
         found: dict[StateKey, dict[str, str]] = {}
-        for item_and_handler, note in self.left.items():
+        for item_and_handler, note in self.notes.items():
             if item_and_handler not in self.failed:
                 found.setdefault(note.key, {})[note.handler] = note.text
         return found
@@ -246,7 +246,7 @@ class PendingWork:
 
     def _note(self, item: ItemKey, note: PendingNote) -> None:
         if note.text:
-            self.left[item, note.handler] = note
+            self.notes[item, note.handler] = note
 
 
 def clear_pending(runtime: Runtime, pending_work: PendingWork) -> None:
@@ -333,7 +333,7 @@ class Progress:
         taken.add(route.name)
         if taken == {each.name for each in unit.routes}:  # before, other handlers of the item are done
             for change in unit.changes:
-                index = next((place for place, each in enumerate(counted) if each is change), None)
+                index = next((number for number, each in enumerate(counted) if each is change), None)
                 if index is not None:
                     del counted[index]
         steps = tuple(step for step in unit.steps if step.route.name == route.name)

@@ -79,13 +79,13 @@ class Separation:
             if each is not attempt and not any(writes_any(unit, rows) for unit in each.transaction.units):
                 remaining.append(each)
                 continue
-            parts: list[Unit] = []
+            units: list[Unit] = []
             for unit in each.transaction.units:
-                parts += by_handler(unit, self.source.lives) if writes_any(unit, rows) else [unit]
+                units += by_handler(unit, self.source.lives) if writes_any(unit, rows) else [unit]
             self.progress.fail(
-                [part for part in parts if writes_any(part, rows)], throttled_by(refused, attempt.transaction.writes)
+                [unit for unit in units if writes_any(unit, rows)], throttled_by(refused, attempt.transaction.writes)
             )
-            others = [part for part in parts if not writes_any(part, rows)]
+            others = [unit for unit in units if not writes_any(unit, rows)]
             remaining += [Attempt(one, each.rounds + 1) for one in self.attempts.transactions(others, apart=False)]
         self.attempts.add_first(remaining)
 

@@ -76,8 +76,8 @@ class TakingBack:
     def take(self, way: StepBack) -> bool:
         """Takes a step back; False if it cannot be: its additions wait for the row. True also if nothing waits."""
         try:
-            for alone in (False, True):  # all that the step moved, or the refused rows alone
-                if (done := self._take(way, alone=alone)) is not None:
+            for only_refused in (False, True):  # all that the step moved, or the refused rows alone
+                if (done := self._take(way, only_refused=only_refused)) is not None:
                     return done
         except EngineUnavailable:
             pass
@@ -85,7 +85,7 @@ class TakingBack:
             pass
         return False
 
-    def _take(self, way: StepBack, *, alone: bool) -> bool | None:
+    def _take(self, way: StepBack, *, only_refused: bool) -> bool | None:
         """None: a row that the step moved beside the refused one cannot be written."""
         removed: dict[RowKey, Mapping[str, object] | None] = {}
         for number in range(TRIES_MAX):
@@ -99,7 +99,7 @@ class TakingBack:
             if stored.before is None or any(not each.refused for each in pending.values()):
                 return False
             refusing = _refusing(stored, pending)
-            transition = self._transition(way, found, stored, refusing if alone else None)
+            transition = self._transition(way, found, stored, refusing if only_refused else None)
             if transition.partial:
                 return None
             application, (before,) = self.runtime.application.name, transition.rows

@@ -20,7 +20,7 @@ NOTHING_WRITTEN = "notBreaching"
 AS_BEFORE = "ignore"
 """Without a data point the alarm stays as it is: the function runs once a day."""
 MINUTE, HOUR, DAY = 60, 3600, 86_400
-STANDS_STILL = "IF(writes > 0 AND FILL(polls, 0) == 0, 1, 0)"
+NO_POLLS = "IF(writes > 0 AND FILL(polls, 0) == 0, 1, 0)"
 """Somebody writes to the table, and the mapping does not even ask for records. A mapping that polls counts its polls,
 empty ones as 0 (Lambda Developer Guide, monitoring-metrics-types). One that is off, or that its role's rights no longer
 let read, counts nothing. Writes alone are not enough: those that change nothing, or that a condition refuses, have no
@@ -161,7 +161,7 @@ OF_STREAM = (
         MAPPING,
         statistic="SampleCount",
         period=HOUR,  # of the 24 that a stream keeps
-        math=STANDS_STILL,
+        math=NO_POLLS,
     ),
     Alarm(
         "NearMisses",

@@ -16,9 +16,9 @@ from streamfold.deploy.choices import RECORD_AGE_SECONDS
 from streamfold.deploy.deployed import LiveFunction, LiveMapping, NotAllowed, NotThere
 from streamfold.deploy.rules import (
     AGE,
-    ANSWERS,
     DESTINATION,
     HALVES,
+    RESPONSES,
     RETRIES,
     STARTS,
     DeploymentRule,
@@ -162,7 +162,7 @@ def is_enabled(content: Mapping[str, Any]) -> Diagnosis:
 
 
 def response_type(content: Mapping[str, Any]) -> Diagnosis:
-    if not ANSWERS.holds(content):
+    if not RESPONSES.holds(content):
         return bad(
             f"it lacks {REPORTS_ITEMS}: Lambda takes a batch with failures for done, and they are lost",
             f"FunctionResponseTypes: [{REPORTS_ITEMS}]",
@@ -210,7 +210,7 @@ def destination(mapping: LiveMapping) -> Diagnosis:
     return good(mapping.failures_to.split(":")[2])
 
 
-WITH_LINES = (STARTS, ANSWERS, HALVES, RETRIES, AGE, DESTINATION)
+WITH_LINES = (STARTS, RESPONSES, HALVES, RETRIES, AGE, DESTINATION)
 """Rules of mappings with a line of their own, which says more."""
 
 

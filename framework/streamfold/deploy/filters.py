@@ -7,7 +7,7 @@ handlers are kept out because nothing names them. Rows that handlers add to are 
 pass, and only of rows that still counted items: somebody removed such a row. The framework itself removes a row that
 has an owner, a version or a life while it counts its item; such a row does not pass.
 
-The records of write-backs pass: views read derived attributes, and no test of one record tells a write-back from a
+The records of write-backs pass: views read derived attributes, and no test of one record separates a write-back from a
 writer that puts back an item that it read before (decision 96).
 
 A template that begins with a field, or whose key attribute is a number or binary, has no beginning. Its sort key is

@@ -70,7 +70,7 @@ def _without_keys(app: Application, function: Role, kinesis: Collection[str]) ->
 
 
 DESCRIBE = "DescribeTable"
-"""Gives the id of a table, by which one that was made again or restored is told from the one before."""
+"""Gives the id of a table: one that was made again or restored has another id than the one before."""
 PARK = Permission("s3:PutObject", Place("parked"))
 """Any handler parks: what raises ``Unprocessable``, and the records of one that is switched off."""
 LOG = frozenset(Permission(f"logs:{action}", Place("log")) for action in ("CreateLogStream", "PutLogEvents"))

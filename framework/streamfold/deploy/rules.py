@@ -103,7 +103,7 @@ STARTS = DeploymentRule(
     "TRIM_HORIZON: others miss records while the mapping is made",
     "TRIM_HORIZON",
 )
-ANSWERS = DeploymentRule(
+RESPONSES = DeploymentRule(
     "FunctionResponseTypes",
     one_of(PARTIAL_RESPONSE),
     f"{PARTIAL_RESPONSE}: else all records of a batch fail",
@@ -144,7 +144,7 @@ def mapping_rules(*, kinesis: bool) -> dict[str, DeploymentRule]:
         _chosen("BatchSize", "BatchSize", "records", default=100),
         _chosen("MaximumBatchingWindowInSeconds", "WindowSeconds", "seconds", default=0),
         _chosen("ParallelizationFactor", "ParallelizationFactor", "", default=1),
-        ANSWERS,
+        RESPONSES,
         HALVES,
         RETRIES,
         AGE_OF_KINESIS if kinesis else AGE,
@@ -174,7 +174,7 @@ MESSAGE_RULES: Mapping[str, DeploymentRule] = {
     rule.property: rule
     for rule in (
         DeploymentRule("BatchSize", within(1, 1), "1: each segment has an invocation of its own", 1),
-        ANSWERS._replace(expected=f"{PARTIAL_RESPONSE}: else a failure is acknowledged"),
+        RESPONSES._replace(expected=f"{PARTIAL_RESPONSE}: else a failure is acknowledged"),
         ENABLED._replace(expected="true: no fan-out goes on else"),
         DeploymentRule(
             "ScalingConfig.MaximumConcurrency",

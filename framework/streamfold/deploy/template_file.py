@@ -19,13 +19,13 @@ from streamfold.errors import SettingsError
 ALTERNATIVES_MAX = 32
 """Of one value: more conditions than five within one property are not taken apart."""
 VARIABLE = re.compile(r"\$\{([A-Za-z0-9:.]+)\}")
-OWN_PLACE = r"(?:Region|\$\{\w+\}|\*)?:(?:AccountId|\$\{\w+\}|\*)?"
+OWN_LOCATION = r"(?:Region|\$\{\w+\}|\*)?:(?:AccountId|\$\{\w+\}|\*)?"
 """Region and account of an ARN that may be the stack's own: as pseudo parameters, as parameters, or any."""
 ARNS = (
-    (re.compile(rf"arn:[^:]+:dynamodb:{OWN_PLACE}:table/(\$\{{\w+\}})$"), ".Arn"),
+    (re.compile(rf"arn:[^:]+:dynamodb:{OWN_LOCATION}:table/(\$\{{\w+\}})$"), ".Arn"),
     (re.compile(r"arn:[^:]+:s3:::(\$\{\w+\})(?=$|/)"), ".Arn"),
-    (re.compile(rf"arn:[^:]+:sqs:{OWN_PLACE}:(\$\{{\w+)\.QueueName\}}$"), ".Arn"),
-    (re.compile(rf"arn:[^:]+:logs:{OWN_PLACE}:log-group:(\$\{{\w+\}}):\*$"), ".Arn"),
+    (re.compile(rf"arn:[^:]+:sqs:{OWN_LOCATION}:(\$\{{\w+)\.QueueName\}}$"), ".Arn"),
+    (re.compile(rf"arn:[^:]+:logs:{OWN_LOCATION}:log-group:(\$\{{\w+\}}):\*$"), ".Arn"),
 )
 """ARNs that name a resource by its name, in place of ``!GetAtt NAME.Arn``. One with a region or an account written out
 stays as it is, because it is the resource's only where the stack lies there. The colons of a pseudo parameter's text
@@ -51,7 +51,7 @@ ARN_ENDS = {
     "AWS::CloudWatch::Alarm": ("cloudwatch", "alarm:"),
     "AWS::CloudWatch::CompositeAlarm": ("cloudwatch", "alarm:"),
 }
-"""The service of a resource's ARN, and what stands before the name at its end."""
+"""The service of a resource's ARN, and what is before the name at its end."""
 DYNAMIC = "{{resolve:"
 """Begins a dynamic reference, to Secrets Manager or the Parameter Store."""
 
@@ -381,12 +381,12 @@ def canonical(text: str) -> str:
     return text
 
 
-WRITTEN_PLACE = re.compile(r"arn:[^:]+:(?:dynamodb|sqs|logs|kinesis|es|aoss|kms):([^:]*):([^:]*):")
+WRITTEN_LOCATION = re.compile(r"arn:[^:]+:(?:dynamodb|sqs|logs|kinesis|es|aoss|kms):([^:]*):([^:]*):")
 
 
-def written_place(text: str) -> str:
+def written_location(text: str) -> str:
     """The region and the account that an ARN writes out, for a person; empty without any."""
-    found = WRITTEN_PLACE.match(PSEUDO.sub(r"\1", text))
+    found = WRITTEN_LOCATION.match(PSEUDO.sub(r"\1", text))
     if found is None:
         return ""
     region = f"region {found[1]}" if re.fullmatch("[a-z0-9-]+", found[1]) else ""

@@ -38,8 +38,8 @@ def _retry(
     endpoint.close()  # idle connections, dead as this one; those in use go on
     took = monotonic() - request_dict["context"].get(BEGAN, monotonic())
     # A try that took its time was no dead connection: another one would outlast the invocation.
-    fits = took + CONNECT_SECONDS_MAX + READ_SECONDS_MAX <= CALL_SECONDS_MAX
-    return 0 if fits else None
+    has_time = took + CONNECT_SECONDS_MAX + READ_SECONDS_MAX <= CALL_SECONDS_MAX
+    return 0 if has_time else None
 
 
 def is_closed(error: Exception | None) -> bool:

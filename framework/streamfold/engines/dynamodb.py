@@ -417,11 +417,11 @@ class DynamoEngine(Reads, Statements):
             # Notes of many handlers make a statement too long, which would keep all others from being cleared.
             short = [statement for statement in statements if is_sent(statement)]
             long = [write for write, statement in zip(writes, statements, strict=True) if not is_sent(statement)]
-            answers = self._call(self.client.batch_execute_statement, Statements=short)["Responses"] if short else []
-            answers += [self._answer(self.client.update_item, self.requests.request(write)) for write in long]
-            for answer in answers:
-                if code(answer) not in (None, CONDITION, *BUSY):
-                    raise self._forbidden(answer)
+            responses = self._call(self.client.batch_execute_statement, Statements=short)["Responses"] if short else []
+            responses += [self._answer(self.client.update_item, self.requests.request(write)) for write in long]
+            for response in responses:
+                if code(response) not in (None, CONDITION, *BUSY):
+                    raise self._forbidden(response)
 
     def count_up(self, counters: Sequence[Counter], start: int, expires_at: int) -> dict[StateKey, dict[str, Any]]:
         wanted = {counter.key: counter for counter in counters}

@@ -57,7 +57,7 @@ def contribution_before(text: str, now: Contribution, only: Collection[str] | No
     Raises ``EngineError`` for a text that is damaged.
     """
     entered, _, stored = text.partition(" ")[2].partition(" ")
-    new = {entered[place : place + ROW_NAME_LETTERS] for place in range(0, len(entered), ROW_NAME_LETTERS)}
+    new = {entered[begin : begin + ROW_NAME_LETTERS] for begin in range(0, len(entered), ROW_NAME_LETTERS)}
     rows = {row: each for row, each in now.items() if named(row) not in new or not _goes_back(named(row), only)}
     rows.update((row, each) for row, each in stored_rows(stored).items() if _goes_back(named(row), only))
     return rows
@@ -70,7 +70,7 @@ def _goes_back(row: str, only: Collection[str] | None) -> bool:
 def just_before(version: str) -> str:
     """A version after all that are older than this one: with it, the change of this version is not done.
 
-    Of a step that did not read its ledger item, it stands for the version there, which is not known.
+    Of a step that did not read its ledger item, it is in place of the version there, which is not known.
     """
     number = NUMBER.search(version)
     if number is None or not int(number[0]):

@@ -96,7 +96,7 @@ class AdoptionReport:
     """The results of an adoption."""
 
     items: int = 0  # whose contributions were written, or would be
-    moved: int = 0  # state items that got the new name, or would get it
+    state_items: int = 0  # state items that got the new name, or would get it
     rows: int = 0  # compared
     corrected: list[RowKey] = field(default_factory=list)
     remaining: list[RemainingRow] = field(default_factory=list)  # rows that differ, and could not be corrected
@@ -175,10 +175,10 @@ class Adoption:
             report.marked = True
         return report
 
-    def _fill(self, filling: Pages, routes: Sequence[Route], advance: Advance) -> None:
+    def _fill(self, backfill: Pages, routes: Sequence[Route], advance: Advance) -> None:
         segments = LOCAL_SEGMENTS if self.runtime.store.is_local else SEGMENTS
         for items in pages(ItemKeys(self.runtime.application, self.runtime.engine, routes, segments).all()):
-            page = filling.reconcile(items)
+            page = backfill.reconcile(items)
             self.report.items += page.items
             self.report.failed += page.failed
             advance(len(items))
@@ -188,7 +188,7 @@ def take_over(runtime: Runtime) -> None:
     """Marks the tables for this state in place of another one, and writes the manifest."""
     sources = [name for name in runtime.application.tables if runtime.settings.real_name(name)]
     names = [route.name for route in runtime.application.routes]
-    Ownership(runtime, Marked(), names, is_known=False, sources=sources, adopts=True).mark(moved=False)
+    Ownership(runtime, Marked(), names, is_known=False, sources=sources, adopts=True).mark(new_ids=False)
     check_manifest(replace(runtime, known=Knowledge()))
 
 
@@ -255,7 +255,7 @@ class Renaming:
     def go(self, advance: Advance = lambda _: None, *, dry_run: bool = False) -> AdoptionReport:
         """Moves the marker, the state's items, the owners of rows, and the manifest. Doing it again goes on."""
         if dry_run:
-            self.report.moved = sum(1 for _ in found_in_state(self.runtime.engine, self._move))
+            self.report.state_items = sum(1 for _ in found_in_state(self.runtime.engine, self._move))
             return self.report
         manifest = self._stop_old_name()
         self._move_items(advance)
@@ -298,7 +298,7 @@ class Renaming:
                     f"State items could not be moved to the new name ({refused.reasons[0]}). Does a function of "
                     f"{self.old!r} run? Stop it, and run the command again."
                 )
-            self.report.moved += len(some)
+            self.report.state_items += len(some)
             advance(len(some))
 
     def _move(self, stored: StoredItem) -> tuple[GuardedWrite, GuardedWrite] | None:

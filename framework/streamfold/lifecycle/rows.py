@@ -216,7 +216,9 @@ class RowsVerifier:
                 stored, expected = self._stored(rows), self._stored(rows, folded)
                 self.found.rows += len(rows) if only is None else 0
                 self._note_changed(stored)
-                differing = unseen.of([each for row in rows if (each := self._pair(row, stored, expected)) is not None])
+                differing = unseen.of(
+                    [each for row in rows if (each := self._both_sides(row, stored, expected)) is not None]
+                )
                 for row in rows:
                     shown, right = self._visible(row, stored[row]), self._visible(row, expected[row])
                     if is_writers(stored[row]):
@@ -229,7 +231,7 @@ class RowsVerifier:
                         found[row] = RowDifference(row, shown, right, differing.get(row, NOTHING_UNSEEN))
             return self._without_expired(self._without_pending(found))
 
-    def _pair(
+    def _both_sides(
         self, row: RowKey, stored: Mapping[RowKey, ShownRow | None], expected: Mapping[RowKey, ShownRow | None]
     ) -> ComparedRow | None:
         one, other = stored[row], expected[row]

@@ -176,8 +176,8 @@ def _total(name: str, values: Sequence[Any]) -> Decimal:
 def rows(items: Iterable[Mapping[str, Any]], *, marked: bool = False) -> Iterator[dict[str, Any]]:
     """The items that are present, without the framework's own attributes.
 
-    ``items`` are plain items as boto3's resource gives them. ``marked``: only rows with the mark that tells them from
-    items of the application's own code under the same keys; the rows of a history have none.
+    ``items`` are plain items as boto3's resource gives them. ``marked``: only rows with the mark that separates them
+    from items of the application's own code under the same keys; the rows of a history have none.
     """
     for item in items:
         if item.get(CONTRIBUTORS) != 0 and not (marked and is_writers(item)):

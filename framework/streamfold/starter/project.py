@@ -80,10 +80,10 @@ def _is_installed(name: str, folder: Path) -> bool:
     """Whether another package of this name is found, which the new one would hide, or the other way round."""
     found = find_spec(name)
     near = {folder.resolve(), folder.resolve().parent}
-    return found is not None and not any(Path(place).parent.resolve() in near for place in _places(found))
+    return found is not None and not any(Path(found_at).parent.resolve() in near for found_at in _locations(found))
 
 
-def _places(spec: ModuleSpec) -> list[str]:
+def _locations(spec: ModuleSpec) -> list[str]:
     return [*(spec.submodule_search_locations or ()), *([spec.origin] if spec.origin else [])]
 
 

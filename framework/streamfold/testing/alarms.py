@@ -205,10 +205,10 @@ def value_of(expression: ast.expr, values: Mapping[str, float | None]) -> float 
             return None if decided is None or not chosen else of(chosen[0])
         case ast.BoolOp(op=operator, values=nodes):
             return _joined(all if isinstance(operator, ast.And) else any, *map(of, nodes))
-        case ast.BinOp(left=left, op=operator, right=right) if type(operator) in OPERATORS:
-            return _joined(lambda both: OPERATORS[type(operator)](*both), of(left), of(right))
-        case ast.Compare(left=left, ops=[operator], comparators=[right]) if type(operator) in OPERATORS:
-            return _joined(lambda both: OPERATORS[type(operator)](*both), of(left), of(right))
+        case ast.BinOp(left=first, op=operator, right=second) if type(operator) in OPERATORS:
+            return _joined(lambda both: OPERATORS[type(operator)](*both), of(first), of(second))
+        case ast.Compare(left=first, ops=[operator], comparators=[second]) if type(operator) in OPERATORS:
+            return _joined(lambda both: OPERATORS[type(operator)](*both), of(first), of(second))
     raise ValueError(f"Expression {ast.unparse(expression)!r} cannot be evaluated.")
 
 

@@ -453,8 +453,8 @@ def exceeded(reason: Reason, table: str) -> str:
 
 def limits_of(refused: Refused, tables: Sequence[str]) -> list[str]:
     """The limits that the throttled writes of a transaction exceeded. ``tables`` are those of its writes, in order."""
-    pairs = zip(refused.reasons, tables, strict=True)
-    return [exceeded(reason, table) for reason, table in pairs if reason is not None and reason.code in THROTTLED]
+    refusals = zip(refused.reasons, tables, strict=True)
+    return [exceeded(reason, table) for reason, table in refusals if reason is not None and reason.code in THROTTLED]
 
 
 def _sum_of_min(one: int | None, other: int | None) -> int | None:

@@ -6,7 +6,7 @@ from collections.abc import Iterator, Mapping
 from typing import Any, NamedTuple
 
 from streamfold.deploy import alarms
-from streamfold.deploy.alarms import STANDS_STILL, Alarm
+from streamfold.deploy.alarms import NO_POLLS, Alarm
 from streamfold.deploy.check.review import FoundFunction, Review, described
 from streamfold.deploy.functions import QUEUE, STATE_TABLE, STREAM
 from streamfold.deploy.rules import number, one_of
@@ -283,7 +283,7 @@ def _check_heartbeat(review: Review, resource: Resource) -> None:
     """It rises where the metric of polls has no data point."""
     at, given = (resource.name, "Properties"), resource.properties
     if "Metrics" not in given:
-        silent = "breaching: a mapping that stands still counts nothing"
+        silent = "breaching: a mapping that does not poll counts nothing"
         review.require(at, given, "TreatMissingData", one_of("breaching"), silent)
         return
     review.require(at, given, "ComparisonOperator", one_of(ABOVE, REACHING), f"{ABOVE}: it is 1 without a poll")
@@ -303,10 +303,10 @@ def _check_heartbeat(review: Review, resource: Resource) -> None:
     try:
         values = [value_of(parsed(text), {**written, **dict.fromkeys(polls)}) for text in texts]
     except ValueError as error:
-        review.advise(resource.name, "Properties.Metrics", f"{error} Expected one like {STANDS_STILL}")
+        review.advise(resource.name, "Properties.Metrics", f"{error} Expected one like {NO_POLLS}")
         return
     if len(values) != 1 or values[0] is None or threshold is None or values[0] <= threshold:
-        text = f"it is {' and '.join(texts)}, which is not above {threshold} without a poll: expected {STANDS_STILL}"
+        text = f"it is {' and '.join(texts)}, which is not above {threshold} without a poll: expected {NO_POLLS}"
         review.wrong(resource.name, "Properties.Metrics", text)
 
 

@@ -10,7 +10,7 @@ from streamfold.deploy.check.review import FoundFunction, Review, described
 from streamfold.deploy.check.stores import statements
 from streamfold.deploy.functions import DESCRIBE, STATE_TABLE
 from streamfold.deploy.permissions import Permission, Place
-from streamfold.deploy.template_file import ABSENT, PSEUDO, VARIABLE, Resource, Unknown, written_place
+from streamfold.deploy.template_file import ABSENT, PSEUDO, VARIABLE, Resource, Unknown, written_location
 from streamfold.settings.readers import PREFIX
 
 LAMBDA = "lambda.amazonaws.com"
@@ -164,7 +164,7 @@ def _check_statement(review: Review, statement: PolicyStatement) -> None:
             text = "it allows all but some: expected the actions and resources themselves"
             review.wrong(statement.role, f"{statement.path}.{key}", text)
     for resource in _several(statement.given.get("Resource")):
-        place = "" if isinstance(resource, Unknown) else written_place(str(resource))
+        place = "" if isinstance(resource, Unknown) else written_location(str(resource))
         if place and review.template.resource_of(resource) is not None:
             text = (
                 f"it is of {place}, and the resource lies where its stack does: expected the stack's own, !GetAtt or "

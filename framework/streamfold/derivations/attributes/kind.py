@@ -162,7 +162,7 @@ class Attributes(Expiring):
 
         stored = of_ledger(route, ordered=self.orders(route), adds=self.adds(route), stored=STATE)
         written_back = dynamodb(table_of(self.writes(route)[0]), "BatchGetItem", "UpdateItem")
-        # A removed row in the state is noted, whoever writes it: an attempt that died may have left it empty.
+        # A removed row in the state is noted, also that of another writer: an attempt that died may have left it empty.
         noted = dynamodb(STATE, "PartiQLUpdate", "PartiQLDelete")
         return stored | noted | written_back
 

@@ -145,10 +145,10 @@ class SearchCalls:
             return self.transport.perform_request(method, path, params=dict(params), **more)
         except _errors().ConnectionError as error:
             closed = isinstance(error.info, ProtocolError) or "EOF" in str(error.error)
-            left = CALL_SECONDS_MAX - (monotonic() - began)
-            if not closed or self.tries > 1 or left <= CONNECT_SECONDS_MAX:  # a command tries again by itself
+            seconds = CALL_SECONDS_MAX - (monotonic() - began)
+            if not closed or self.tries > 1 or seconds <= CONNECT_SECONDS_MAX:  # a command tries again by itself
                 raise
-        timeout = Timeout(total=left, connect=CONNECT_SECONDS_MAX)
+        timeout = Timeout(total=seconds, connect=CONNECT_SECONDS_MAX)
         return self.transport.perform_request(method, path, params={**params, "request_timeout": timeout}, **more)
 
     def _tried(self, method: str, once: Callable[[], Any]) -> Any:
