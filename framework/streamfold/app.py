@@ -49,13 +49,11 @@ class LambdaEntry(Generic[Returned]):
         return MethodType(self.function, app)
 
     def _is_called(self) -> bool:
-        """Whether Lambda calls this entry, as far as its name shows."""
         name = self.function.__name__
         return os.environ.get(HANDLER, name).rpartition(".")[2] == name
 
 
 def entry(*modules: str) -> Callable[[Callable[..., Returned]], LambdaEntry[Returned]]:
-    """Makes a method a ``LambdaEntry``."""
     return lambda function: LambdaEntry(function, modules)
 
 

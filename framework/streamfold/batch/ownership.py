@@ -90,13 +90,11 @@ def guarded(routes: Iterable[Route]) -> Iterator[Guarded]:
 
 
 def marked_tables(routes: Iterable[Route]) -> dict[str, Table]:
-    """The tables of handlers that have markers, by logical name."""
     return {each.table: each.key.table for each in guarded(routes)}
 
 
 @lru_cache(ROUTES_KEPT_MAX)
 def is_guarded(route: Route) -> bool:
-    """Whether a handler has keys that markers have."""
     return any(guarded([route]))
 
 
@@ -283,7 +281,6 @@ def plain_key(row: Mapping[str, Any], table: Table) -> dict[str, Any]:
 
 
 def key_of(key: Key) -> RowKey:
-    """The key of the marker of a key's table."""
     types = {name: part.attribute_type for name, part in zip(key.table.attributes, key.parts, strict=True)}
     return marker_key(key.table, types)
 

@@ -92,7 +92,6 @@ class Attempts:
         return shared._replace(direct=True) if shared is not None and self.direct else shared
 
     def transactions(self, units: Sequence[Unit], *, apart: bool) -> list[Transaction]:
-        """The transactions of units. ``apart``: each unit has its own."""
         groups = [[unit] for unit in units] if apart else [units]
         return [transaction for some in groups for transaction in pack(some, self.runtime.chunk_actions, self.shared)]
 

@@ -27,13 +27,11 @@ def note_times(runtime: Runtime, changes: Sequence[Change]) -> None:
 
 
 def fold_times(runtime: Runtime, item: ItemKey, keys: Iterable[RowKey | StateKey]) -> None:
-    """Notes that an item's records are folded into rows, before these are written."""
     if (times := _times(runtime)) is not None:
         times.fold(_seconds(runtime, item), keys)
 
 
 def fold_row(runtime: Runtime, row: RowKey, item: ItemKey) -> None:
-    """Notes that a stored row is folded into an item, before this is written."""
     if (times := _times(runtime)) is not None:
         times.fold(times.of_row(row), (item,))
 

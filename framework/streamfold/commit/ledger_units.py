@@ -104,7 +104,6 @@ class ImageSource(ABC):
 
     @property
     def known_lives(self) -> Lives | None:
-        """The lives; None: nothing was asked about one."""
         return self.lives
 
     @property

@@ -30,7 +30,6 @@ batch would wait and fail likewise, one transaction after the other.
 
 
 def contended(*, visits: bool) -> Contended:
-    """The failure of units that were refused at every round."""
     return Contended(VISITED_OFTEN if visits else REFUSED_OFTEN)
 
 
@@ -128,7 +127,6 @@ class Separation:
 
 
 def _throttled(attempt: Attempt, refused: Refused) -> set[WrittenKey]:
-    """The items at which an attempt was throttled."""
     writes = zip(attempt.transaction.writes, refused.reasons, strict=True)
     return {write.key for write, reason in writes if reason is not None and reason.code in THROTTLED}
 

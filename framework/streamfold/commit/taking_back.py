@@ -183,7 +183,6 @@ class TakingBack:
 
 
 def _refusing(stored: StoredContribution, pending: Mapping[str, Delta]) -> set[str]:
-    """The rows whose additions by the item still are in a delta."""
     names = names_in(stored.deltas or "")
     return {row for name, delta in pending.items() for row in names[name] & delta.rows}
 

@@ -247,12 +247,10 @@ def is_throttled(refused: Refused) -> bool:
 
 
 def throttled_by(refused: Refused, writes: Sequence[GuardedWrite]) -> TableThrottled:
-    """The error of a transaction that was throttled, with the tables and limits that DynamoDB named."""
     return TableThrottled(limits=limits_of(refused, tables_of(writes)))
 
 
 def tables_of(writes: Sequence[GuardedWrite]) -> list[str]:
-    """The logical tables of writes, for a message."""
     return [table_of(write.key) for write in writes]
 
 

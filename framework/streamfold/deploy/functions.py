@@ -211,7 +211,6 @@ class Deployment:
 
 
 def _logical_id(name: str) -> str:
-    """A name as CloudFormation takes it: letters and digits, ``daily-sums`` as ``DailySums``."""
     return "".join(word[0].upper() + word[1:] for word in re.findall(r"[A-Za-z0-9]+", name))
 
 

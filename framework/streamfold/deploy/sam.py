@@ -99,7 +99,6 @@ class TableNames(NamedTuple):
     existing: Mapping[str, ExistingTable]
 
     def resource(self, logical: str) -> str:
-        """The name of a table's resource."""
         return self.deployment.resource_of(logical)
 
     def arn(self, logical: str) -> TemplateValue:
@@ -123,7 +122,6 @@ class TableNames(NamedTuple):
         return existing.stream if existing else att(self.resource(logical), "StreamArn")
 
     def event(self, logical: str) -> str:
-        """The name of a function's mapping of a table's stream."""
         return f"{self.resource(logical)}Stream"
 
     def real(self, logical: str) -> TemplateValue:

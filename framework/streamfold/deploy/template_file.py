@@ -395,7 +395,6 @@ def written_location(text: str) -> str:
 
 
 def is_bucket_arn(text: str) -> bool:
-    """Whether a text is the ARN of a bucket, in any partition."""
     return re.fullmatch(r"arn:[^:]+:s3:::[^/]+", PSEUDO.sub(r"\1", text)) is not None
 
 

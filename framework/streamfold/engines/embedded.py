@@ -469,7 +469,6 @@ class EmbeddedEngine(StateReads, GuardedItems):
 
     @property
     def has_exports(self) -> bool:
-        """Whether an export was loaded: its items have no versions, and compare by time."""
         return bool(self._loaded())
 
     def stored_sources(self, items: Iterable[ItemKey]) -> dict[ItemKey, StoredSource]:
@@ -479,7 +478,6 @@ class EmbeddedEngine(StateReads, GuardedItems):
         return {item: stored for item, stored in found if stored is not None}
 
     def older_sources(self, table: Table, at: int) -> Iterator[StoredItem]:
-        """The source items of a table that may be older than a time, epoch microseconds."""
         return (self._file.item(text) for (text,) in self._asked(OLDER_SOURCES, (table.name, at)))
 
     def covered_until(self, table: Table) -> int:
@@ -492,7 +490,6 @@ class EmbeddedEngine(StateReads, GuardedItems):
             self._file.execute(SET_LOADED, (table.name, at))
 
     def source_seconds(self, item: ItemKey) -> float:
-        """The time of the newest change of a source item, epoch seconds; 0 if it is not known."""
         found = self._file.one(SOURCE, key_columns(item))
         return (found[2] or 0) / MICROSECONDS if found else 0.0
 

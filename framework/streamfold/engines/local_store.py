@@ -76,7 +76,6 @@ class GuardedItems(ABC):
 
     @property
     def separate(self) -> "SeparateTables | None":
-        """Rows and state are one store."""
         return None
 
     def transact(self, writes: Sequence[GuardedWrite], expires_at: int) -> Refused | None:

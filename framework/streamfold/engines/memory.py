@@ -216,15 +216,12 @@ class MemoryEngine(MemoryReads, GuardedItems):
 
     @property
     def has_exports(self) -> bool:
-        """None is loaded into dictionaries."""
         return False
 
     def stored_sources(self, items: Iterable[ItemKey]) -> dict[ItemKey, StoredSource]:
-        """The stored states of source items."""
         return {item: StoredSource(*self._sources[item]) for item in items if item in self._sources}
 
     def source_seconds(self, item: ItemKey) -> float:
-        """The time of the newest change of a source item, epoch seconds; 0 if it is not known."""
         return self._source_times.get(item, 0) / MICROSECONDS
 
     # The stream of derived rows, which chains read.

@@ -35,12 +35,10 @@ class ItemTimes:
         self._rows: dict[ItemOrRowKey, float] = {}
 
     def note(self, item: ItemKey, seconds: float) -> None:
-        """Notes the time of a record of an item."""
         if seconds > self._items.get(item, 0.0):
             self._items[item] = seconds
 
     def of(self, item: ItemKey) -> float:
-        """The greatest time of an item's records in this batch."""
         return self._items.get(item, 0.0)
 
     def fold(self, seconds: float, rows: Iterable["ItemOrRowKey"]) -> None:
@@ -50,11 +48,9 @@ class ItemTimes:
                 self._rows[row] = max(self._rows.get(row, 0.0), seconds)
 
     def of_row(self, row: "ItemOrRowKey") -> float:
-        """The greatest time of the records that were folded into a row in this batch."""
         return self._rows.get(row, 0.0)
 
     def clear(self) -> None:
-        """Begins another batch."""
         self._items.clear()
         self._rows.clear()
 

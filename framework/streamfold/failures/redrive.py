@@ -279,7 +279,6 @@ class Redrive:
             return [reported._replace(what="skipped", why=str(error))]
 
     def _left_to(self, route: Route) -> str | None:
-        """The group whose redrive a handler's record is left to."""
         return None if self.runtime.settings.serves(route.group) else route.group
 
     def _replayed(self, reported: Redriven, change: Change, route: Route) -> Redriven:

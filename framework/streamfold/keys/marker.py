@@ -23,7 +23,6 @@ MARKER_VALUES: Mapping[str, "KeyValue"] = {"S": MARKER, "B": MARKER_BYTES, "N": 
 
 
 def marker_key(table: Table, types: Mapping[str, str]) -> tuple[str, "KeyValue", "KeyValue | None"]:
-    """The key of the marker of a table, whose key attributes have these types."""
     sort = None if table.sort is None else MARKER_VALUES[types[table.sort]]
     return table.name, MARKER_VALUES[types[table.partition]], sort
 
@@ -36,7 +35,6 @@ def is_reserved(partition: object) -> bool:
 
 
 def is_marker(partition: object) -> bool:
-    """Whether a partition key is that of a marker."""
     return partition in (MARKER, MARKER_BYTES, MARKER_NUMBER)
 
 

@@ -135,7 +135,6 @@ class RowRefusal(NamedTuple):
 
     @property
     def error(self) -> EngineError | HandlerError:
-        """The error of the records whose additions wait for the row."""
         return EngineError(self.reason) if self.fatal else HandlerError(self.reason)
 
 

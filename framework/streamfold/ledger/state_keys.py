@@ -137,7 +137,6 @@ def dirty_key(application: str, index: str, counter: StateKey, number: int) -> S
 
 
 def identity_key() -> StateKey:
-    """The key of the identity of a state, which the markers of tables hold."""
     return StateKey("identity", NO_SORT)
 
 

@@ -103,7 +103,6 @@ def _absent(state: EmbeddedEngine, table: Table, at: int, newer: set[ItemKey]) -
 
 
 def _is_of(source: StoredSource | None, at: int) -> bool:
-    """Whether an export of this very time has the item."""
     return source is not None and source.exported and source.at is not None and source.at >= at
 
 

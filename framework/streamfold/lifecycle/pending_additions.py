@@ -125,7 +125,6 @@ class PendingLook:
         self.found: dict[int, PendingRows] | None = None  # by bucket; None: no process puts deltas
 
     def may_be(self) -> bool:
-        """Whether any process puts deltas."""
         # Read each time: a long command may have begun before the first process noted that it puts deltas.
         return read_manifest(self.application, self.engine).deltas is not None
 

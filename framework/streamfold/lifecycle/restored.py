@@ -81,7 +81,6 @@ class Restore:
         return found
 
     def end(self) -> None:
-        """Notes that all is derived again."""
         self.engine.transact([DeleteState(restoring_key(self.runtime.application.name))], 0)
 
     def _page(self, table: Table, keys: Sequence[ItemKey], found: RemovedRows, *, dry_run: bool) -> None:
@@ -123,6 +122,5 @@ class Restore:
 
 
 def _is_made_again(route: Route) -> bool:
-    """Whether a backfill makes all rows of a handler from items."""
     is_ledgers = route.kind.contributes and not route.kind.touches(route)
     return bool(route.into) and (is_ledgers or derivation(route).joins_items)

@@ -496,7 +496,6 @@ class Driver(Invoker):
 
 
 def _latest(changes: Iterable[Change]) -> float:
-    """The time of the latest change; ``NOW`` if none has a time."""
     return max(times_of(changes), default=NOW)
 
 

@@ -164,5 +164,4 @@ def _order_of_change(change: Change, stored: StoredSource) -> ImageOrder:
 
 
 def _follows(change: Change, stored: StoredSource) -> bool:
-    """Whether a change began from the stored state."""
     return change.has_old and digest_of(change.old.raw or None) == digest_of(stored.raw)

@@ -201,7 +201,6 @@ def _keys_in(table: Table, literal: str, app: App | None) -> HandlerKeys | None:
 
 
 def _is_main(table: Table) -> bool:
-    """Whether keys without a table are in this one."""
     return merged(table, MAIN) is not None
 
 

@@ -243,7 +243,6 @@ def _advise_rows(review: Review, found: FoundFunction, mapping: Mapped, table: s
 
 
 def _asks_less(patterns: Iterable[Mapping[str, Any]], wanted: AbstractSet[str]) -> bool:
-    """Whether one way through the patterns asks for nothing but what the wanted way asks for, or for less."""
     return any(way <= wanted for pattern in patterns for way in _ways(pattern))
 
 

@@ -246,7 +246,6 @@ def _check_granted(review: Review, found: FoundFunction, role: Resource, stateme
 
 
 def _by_managed(review: Review, role: Resource) -> set[str]:
-    """The actions that policies of AWS allow."""
     names = [str(each).rpartition("/")[2] for each in _listed(review, role, "ManagedPolicyArns")]
     return {action for name in names for action in MANAGED.get(name, ())}
 
