@@ -27,8 +27,8 @@ ITEM, DAY = Key("ITEM#{{item_id}}", "META"), Key("DAY#{{day}}", "ALL")
 router = Router()
 
 
-class Middle(Ordered):
-    stored_as = "middle"
+class MiddleValue(Ordered):
+    stored_as = "middle_value"
 
     @staticmethod
     def show(values):
@@ -41,7 +41,7 @@ class Middle(Ordered):
 
 @router.view(ITEM, into=DAY)
 def daily(item):
-    return Row(day=item["day"], x=Middle(item["n"]))
+    return Row(day=item["day"], x=MiddleValue(item["n"]))
 
 
 app = App("shop", routers=[router])

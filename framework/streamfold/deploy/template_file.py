@@ -226,9 +226,16 @@ class TemplateFile:
         return {found: each.name for each in self.resources.values() for found in self._own_names(each)}
 
     def _own_names(self, resource: Resource) -> list[str]:
-        """The names that a resource gives itself, also composed ones: ``${AWS::StackName}-orders``."""
+        """The names that a resource gives itself, also composed ones: ``${AWS::StackName}-orders``.
+
+        A reference is no name of its own: the ``FunctionName`` of a mapping names another resource.
+        """
         given = [self.first(resource.properties.get(name, ABSENT)) for name in NAME_PROPERTIES]
-        return [name for name in given if isinstance(name, str)]
+        return [name for name in given if isinstance(name, str) and not self._refers(name)]
+
+    def _refers(self, text: str) -> bool:
+        found = VARIABLE.fullmatch(text)
+        return found is not None and found[1].partition(".")[0] in self.resources
 
     def alternatives(self, value: Any) -> list[Any]:
         """The values that a value may have, each as plain values and texts."""

@@ -380,7 +380,7 @@ def passes_over(route: Route, image: Mapping[str, Any]) -> bool:
 
 def contributed(route: Route, image: Image, fields: Fields, schema: Schema) -> Contribution:
     """The contribution of an item that is there. Raises the errors of the handler."""
-    if passes_over(route, image.raw):
+    if route.reads_rows and passes_over(route, image.raw):  # ``raw`` notes the whole image as read
         return {}
     return contributing(route).contribution(route, image, fields, schema)
 
