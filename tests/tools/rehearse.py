@@ -195,7 +195,7 @@ class Rehearsal:
     def _deploy(self, *parameters: str, template: Path = BUILT) -> None:
         content = load_template(template)
         for resource in content["Resources"].values():
-            if "Metrics" in resource["Properties"]:  # ministack knows no metric math: the alarm watches another metric
+            if "Metrics" in resource.get("Properties", {}):  # ministack knows no metric math: take one metric
                 resource["Properties"] |= {"Namespace": "AWS/Lambda", "MetricName": "PolledEventCount", "Period": 3600}
                 del resource["Properties"]["Metrics"]
                 resource["Properties"].setdefault("Statistic", "Sum")
