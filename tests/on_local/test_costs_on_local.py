@@ -118,11 +118,11 @@ class Billing(NamedTuple):
     def _put(self, requests, memory, images):
         images = list(images)
         memory.put_sources(images)
-        for key, image, _ in images:
-            if image is None:
-                self.unbilled.delete_item(TableName=TABLE, Key=requests.key(key))
+        for each in images:
+            if each.raw is None:
+                self.unbilled.delete_item(TableName=TABLE, Key=requests.key(each.item))
             else:
-                self.unbilled.put_item(TableName=TABLE, Item=image)
+                self.unbilled.put_item(TableName=TABLE, Item=each.raw)
 
 
 @pytest.fixture
