@@ -2,6 +2,7 @@
 
 import gzip
 import json
+import math
 import random
 import signal
 import subprocess
@@ -236,7 +237,24 @@ def test_the_beginnings_of_all_files_lead_to_the_rows_of_the_embedded_replay(loc
         beginning.write_text("".join(file.read_text("utf-8").splitlines(keepends=True)[:BEGINNING]), "utf-8")
     local.create()
     local.replay(*begun, "--put-sources")
-    assert local.rows() == embedded_rows(*begun, state=tmp_path / "embedded.db")
+    expected = embedded_rows(*begun, state=tmp_path / "embedded.db")
+    assert without_late_authors(local.rows()) == without_late_authors(expected)
+
+
+def without_late_authors(rows):
+    """Rows, but the authors of posts that have expired in feeds.
+
+    An author's change reaches young posts only, and on DynamoDB the machine's clock says which posts of a recording are
+    young (``Runtime.item_clock``).
+    """
+    return {
+        frozenset(pair for pair in row if pair[0] != "author") if is_expired_post(dict(row)) else row for row in rows
+    }
+
+
+def is_expired_post(row):
+    partition, expires = row["PK"][1], row.get("expires", ("N", math.inf))[1]
+    return partition.startswith("HOME#") and expires < time.time()
 
 
 def test_chains_lead_from_table_to_table_and_back(local, tmp_path, small):
