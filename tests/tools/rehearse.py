@@ -26,6 +26,7 @@ from urllib.error import URLError
 
 import boto3
 
+from streamfold.keys.table import MARKED
 from streamfold.records.values import encode
 from tests.helpers.commands import as_set, embedded_rows
 from tests.helpers.source import Source
@@ -249,6 +250,7 @@ class Rehearsal:
             if (item["PK"]["S"], item["SK"]["S"]) not in self.source.items
             and not item["PK"]["S"].startswith(UNLIKE)
             and item.get("_sf_n") != {"N": "0"}
+            and MARKED not in item
         ]
         return as_set(rows)
 
