@@ -16,6 +16,7 @@ import pytest
 
 from handlers.sessions import SESSION
 from handlers.shop import ORDER
+from streamfold.keys.table import MARKED
 from streamfold.replay.stream import StreamReader
 from tests.helpers.artifact import (
     BATCH_RECORDS,
@@ -104,7 +105,7 @@ def drain(function, tables, dynamodbstreams):
 
 def items(client):
     found = client.get_paginator("scan").paginate(TableName=NAMES["Table"]).search("Items[]")
-    return [item for item in found if item.get("_sf_n") != {"N": "0"}]
+    return [item for item in found if item.get("_sf_n") != {"N": "0"} and MARKED not in item]
 
 
 def rows(client, *, without=()):
