@@ -4,15 +4,24 @@ An item has several handlers, which share rows, and moves between rows; rows bec
 the additions go through deltas, and half directly, so that each meets the other at every row.
 """
 
+from copy import copy
 from unittest.mock import patch
 
 import pytest
 
 from streamfold import Add, App, Average, Count, Key, Max, Router, Row, Sum, Table
 from streamfold.commit.buckets import Mover
+from streamfold.ledger.deltas import Additions, delta_key, named, names_text, new_name
+from streamfold.ledger.state_keys import ledger_key
 from streamfold.proofs import check as proofs
+from streamfold.proofs.choices import Scripted
+from streamfold.proofs.driver import Driver
+from streamfold.proofs.handlers import FaultyHandlers
+from streamfold.proofs.invariants import InvariantBroken
 from streamfold.testing import check
+from streamfold.writes.guarded import AddRow, HandlerContribution, LedgerWrite, PutState
 from tests.helpers import looked_up
+from tests.helpers.records import change, item
 
 ORDER, CUSTOMER, ALL = Key("ORDER#{order_id}", "ORDER"), Key("CUSTOMER#{customer}", "TOTAL"), Key("ALL", "TOTAL")
 CHANGES = Key("CHANGES", "TOTAL")
@@ -131,3 +140,22 @@ def test_histories_move_deltas_together_and_one_by_one():
 
 def test_one_history_of_four_has_deltas_where_nobody_asks_for_more():
     assert proofs.DELTAS_EACH == 4
+
+
+def test_a_record_that_kinesis_holds_twice_is_acknowledged_once_neither_copy_fails():
+    first = change(None, item("ORDER#1", SK="ORDER", order_id="1", customer="a", amount=5), 1)
+    second = copy(first)
+    second.sequence = "2"
+    driver = Driver(FaultyHandlers(views()), [[first]], Scripted({}), 25, deltas=1)
+    row = ("main", "CUSTOMER#a", "TOTAL")
+    name = new_name(0, f"{1:017x}")
+    additions = Additions()
+    additions.add(AddRow(row, {"total": 5}, 1))
+    driver.store.transact([PutState(delta_key("views", name), additions.delta({"totals"}, {}).text())], 0)
+    put = HandlerContribution("totals", first.version_text, "", "", deltas=names_text({name: frozenset({named(row)})}))
+    driver._waiting.commit([LedgerWrite(ledger_key("views", "main", first.item), (put,), None, 0, False, None)], 0)
+    for failed in ({first.sequence}, {second.sequence}):
+        driver._check_acknowledged([first, second], failed, driver._waiting.number)
+    assert driver._broken is None
+    driver._check_acknowledged([first, second], set(), driver._waiting.number)
+    assert isinstance(driver._broken, InvariantBroken)

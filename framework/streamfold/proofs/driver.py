@@ -172,11 +172,15 @@ class Invoker:
         return failures
 
     def _check_acknowledged(self, batch: Sequence[Change], failed: Collection[str | None], since: int) -> None:
-        """Notes a record that is acknowledged before its deltas are in the rows."""
+        """Notes a record that is acknowledged before its deltas are in the rows.
+
+        Kinesis may hold a record twice, with two sequence numbers: the change is not acknowledged while either fails.
+        """
         handlers = [route.name for route in self.app.routes if route.name not in self.handlers.off]
+        failing = [change for change in batch if change.sequence in failed]
         try:
             for change in batch:
-                if change.sequence not in failed and change not in self._parking.parked:
+                if change not in failing and change not in self._parking.parked:
                     self._waiting.check(change, handlers, since, len(self._running))
         except InvariantBroken as broken:
             self._break(broken)
