@@ -5,7 +5,6 @@ from typing import Any
 from unittest.mock import patch
 
 from streamfold.batch.steps import Steps
-from streamfold.cli import summary
 from streamfold.commit import after_commit, outcome
 from streamfold.commit.replanning import Replanner
 from streamfold.commit.separation import Separation
@@ -189,16 +188,6 @@ def _() -> Iterator[None]:
         "streamfold.commit.after_commit.recompute",
         lambda runtime, moved, shown: after_commit.recompute(runtime, moved),
     ):
-        yield
-
-
-@mutant(
-    "a row that fails is told once a record",
-    None,
-    tests="tests/cli/test_replay.py::test_one_row_that_fails_is_told_once_and_its_records_are_counted",
-)
-def _() -> Iterator[None]:
-    with patch.object(summary, "id", lambda error: object(), create=True):
         yield
 
 

@@ -245,7 +245,7 @@ def without_refused(
         version = stored.version if keeps_version else version_before(stored.before)
         replaced = stored._replace(version=version, text=text, deltas="", before=None)
         found = found._replace(
-            live=found.live + bool(text) - bool(stored.text),
+            counted={**found.counted, route.name: bool(stored.text)},
             contributions={**found.contributions, route.name: replaced},
             shares=(*found.shares, *((route.name, share) for share in shares)),
         )

@@ -6,6 +6,7 @@ from collections.abc import Collection, Iterable, Mapping, Sequence
 from functools import lru_cache
 from hashlib import sha256
 from json.encoder import encode_basestring as quoted
+from types import MappingProxyType
 from typing import Any, NamedTuple, TypeVar
 
 from streamfold.errors import HandlerError, damaged
@@ -87,6 +88,9 @@ class LedgerItem(NamedTuple):
     live: int  # handlers with something stored
     contributions: Mapping[str, StoredContribution]  # by handler
     shares: Sequence[tuple[str, SwapText | DeleteState]] = ()  # that leave refused deltas with a step, by handler
+    counted: Mapping[str, bool] = MappingProxyType(
+        {}
+    )  # whether ``live`` counts handlers whose refused step is replaced
 
     @classmethod
     def of(cls, attributes: Mapping[str, Any] | None) -> "LedgerItem":

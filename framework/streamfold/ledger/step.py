@@ -266,7 +266,7 @@ def _from_found(
         # Deltas that were gone are named no more; those that a row refuses are, until the row takes them.
         deltas = stored.deltas if stored else None
         handlers.append(HandlerContribution(route.name, version, after, text, leaves, deltas))
-        live += bool(after) - bool(text)
+        live += bool(after) - found.counted.get(route.name, bool(text))
     gone = {name: each for name, each in found.contributions.items() if name in retired and each.text}
     if not partial and found.live + live == len(gone) <= PAGE_ROWS - len(effects):
         handlers += [HandlerContribution(name, each.version, "", each.text) for name, each in gone.items()]
