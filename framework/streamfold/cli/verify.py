@@ -361,9 +361,9 @@ def compared_rows(opened: Session, routes: Sequence[Route], *, every: bool) -> C
     for route in routes:
         found.add(others := OtherRows(runtime, **how).verify([route]))
         if corrected is not None:
-            mended = OtherCorrection(runtime, **how).correct(route, others)
-            corrected.corrected.extend(mended.corrected)
-            corrected.remaining.extend(mended.remaining)
+            others_corrected = OtherCorrection(runtime, **how).correct(route, others)
+            corrected.corrected.extend(others_corrected.corrected)
+            corrected.remaining.extend(others_corrected.remaining)
     names = dict.fromkeys(route.name for route in (*verifier.routes, *routes))
     compared = [route for route in app.routes if route.name in names]
     why = unfilled(opened.manifest, compared)
