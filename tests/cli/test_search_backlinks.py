@@ -59,7 +59,7 @@ def test_a_lost_backlink_of_an_item_on_which_the_function_raises_is_found(lost):
 @pytest.mark.parametrize(
     "command",
     [
-        ("search", "verify", "lines", "--repair"),
+        ("search", "verify", "lines", "--tolerance", "0", "--repair"),
         ("repair", "--key", "LINE#1", "X"),
         ("backfill", "lines"),
         ("search", "rebuild", "lines"),
