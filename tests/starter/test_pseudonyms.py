@@ -12,8 +12,9 @@ from hypothesis import example, given, settings
 from hypothesis import strategies as st
 
 from streamfold.keys.table import MAIN
+from streamfold.starter.attributes import kept_values
 from streamfold.starter.chart import chart_of
-from streamfold.starter.pseudonyms import KeptValues, Pseudonyms, kept_values
+from streamfold.starter.pseudonyms import KeptValues, Pseudonyms
 from streamfold.starter.samples import read_sample
 from streamfold.starter.shapes import SampledItem
 from tests.helpers.commands import EVENTS, ROOT

@@ -11,8 +11,7 @@ from streamfold.cli.output import Report, counted
 from streamfold.cli.session import Session
 from streamfold.errors import SettingsError
 from streamfold.starter.chart import Chart
-from streamfold.starter.handler import new_handler
-from streamfold.starter.project import TEMPLATES, new_project, project_from
+from streamfold.starter.project import TEMPLATES, new_handler, new_project, project_from
 from streamfold.starter.proposal import Proposal
 
 UNSURE_SHOWN_MAX = 20
@@ -104,7 +103,8 @@ def _proposed(proposal: Proposal, package: Path) -> list[str]:
     sample, keys = proposal.sample, proposal.keys
     begin = f"Proposed {counted(len(keys), 'key')} in {package / 'keys.py'} from {counted(sample.read, 'record')}"
     unsure = [f"{name}: {note}" for name, note in proposal.unsure]
-    lines = [f"{begin}: {_doubts(len(unsure))}."]
+    doubts = f"{counted(len(unsure), 'doubt')}, each a comment there" if unsure else "nothing is unsure"
+    lines = [f"{begin}: {doubts}."]
     lines += [f"  unsure: {each}" for each in unsure[:UNSURE_SHOWN_MAX]]
     if len(unsure) > UNSURE_SHOWN_MAX:
         lines.append(f"  and {len(unsure) - UNSURE_SHOWN_MAX:,} more, which are comments there")
@@ -118,10 +118,6 @@ def _proposed(proposal: Proposal, package: Path) -> list[str]:
     lines.append(f"  literals: {', '.join(sorted(proposal.literals)) or 'none'}")
     lines += [f"  {path}: {', '.join(values)}" for path, values in proposal.kept.values.items()]
     return lines
-
-
-def _doubts(number: int) -> str:
-    return f"{counted(number, 'doubt')}, each a comment there" if number else "nothing is unsure"
 
 
 def _table(chart: Chart) -> str:

@@ -1,13 +1,16 @@
-"""The types of a shape's attributes, as a ``TypedDict`` that a handler's parameter may have."""
+"""The attributes of a shape: their types, as a ``TypedDict``, and the values that a recording keeps."""
 
 import keyword
 import re
-from collections import Counter
-from collections.abc import Mapping, Sequence
+from collections import Counter, defaultdict
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from decimal import Decimal
 from typing import Any, NamedTuple
 
 from streamfold.records.values import AttributeValue
 from streamfold.starter.chart import snake, unique
+from streamfold.starter.pseudonyms import TOKEN, KeptValues, scalars
+from streamfold.starter.shapes import KeyShape
 
 ALWAYS_SHARE = 1.0
 OFTEN_SHARE = 0.5
@@ -22,6 +25,22 @@ UNUSABLE = re.compile(rf"__|({'|'.join(keyword.kwlist)})$")
 """Names that a class cannot have: keywords, and those that Python changes."""
 LEVELS_MAX = 5
 """Nested maps that get a type of their own; deeper ones are ``Any``."""
+
+KINDS_MAX = 12
+"""Values of an attribute of few kinds, such as a status."""
+ITEMS_A_KIND_MIN = 3
+"""Items that have each kind, on average: a name is of one item, however often that changes."""
+KIND_LETTERS_MAX = 40
+COMPOSED = r"[#|]"
+"""Separators of composed keys in attributes."""
+IDENTIFYING = re.compile(
+    r"(.*_)?(id|ids|uid|uuid|key|token|secret|hash|email|mail|phone|name|street|address|user|users|owner|owners|author|"
+    r"by|member|members|customer|client|person|people|patient|doctor|driver|teacher|student|contact|guest|holder|"
+    r"assignee|agent|employee|account|login|ip|tenant|workspace|org|organization|organisation|company)"
+)
+"""Names of attributes that identify somebody, however few there are."""
+BALANCED_SHARE = 0.5
+"""Sums that are 0, of all sums of several items, for an attribute to hold the amounts of books."""
 
 
 class TypedAttribute(NamedTuple):
@@ -154,3 +173,93 @@ class _Types:
 
 def _number(texts: Sequence[str]) -> str:
     return "int" if all(map(INTEGER.fullmatch, texts)) else NUMBER
+
+
+def kept_values(shapes: Mapping[str, KeyShape]) -> KeptValues:
+    """The values that stay: literals, and attributes of few kinds which many items share; by the shapes' names."""
+    kept = KeptValues()
+    for shape in shapes.values():
+        for number, column in enumerate(shape.columns):
+            if column.is_literal:
+                kept.keep(column.text)
+            elif not _is_of_kinds(shape, number):
+                kept.identifiers.update(map(str, shape.values(number)))
+        kept.balanced |= balanced_numbers(shape)
+    for name, shape in shapes.items():
+        _keep_kinds(kept, name, shape)
+    for text in [text for values in kept.values.values() for text in values]:
+        kept.keep(text)
+    return kept
+
+
+def _is_of_kinds(shape: KeyShape, column: int) -> bool:
+    """Whether a field of a key has few kinds, such as ``STATUS#{status}``: so has the attribute that it equals."""
+    items: dict[str, set[Any]] = defaultdict(set)
+    for item, segments in zip(shape.items, shape.segments, strict=True):
+        items[str(segments[column])].add(item.key)
+    return any(_are_kinds(name, "S", items) for name in shape.equal_attributes(column))
+
+
+def _keep_kinds(kept: KeptValues, name: str, shape: KeyShape) -> None:
+    """Keeps the values of few kinds of a shape's attributes, and the literals of composed keys, as of an index."""
+    found: dict[tuple[str, str], dict[str, set[Any]]] = defaultdict(lambda: defaultdict(set))
+    for key, path, tag, content in _values(shape):
+        found[path, tag][content].add(key)
+    for (path, tag), values in sorted(found.items()):
+        segments = [re.split(COMPOSED, text) for text in values]
+        if all(len(each) > 1 for each in segments):
+            for words in zip(*segments, strict=False):
+                if len(set(words)) == 1:
+                    kept.keep(words[0])
+        elif not kept.identifiers & values.keys() and _are_kinds(path, tag, values):
+            kept.values[f"{name}.{path}"] = sorted(values)
+
+
+def _values(shape: KeyShape) -> Iterator[tuple[Any, str, str, str]]:
+    for item in shape.items:
+        for attribute, value in item.image.items():
+            for path, tag, content in scalars(attribute, value):
+                if tag in ("S", "N"):
+                    yield item.key, path, tag, content
+
+
+def _are_kinds(path: str, tag: str, values: Mapping[str, set[Any]]) -> bool:
+    """Whether the values of an attribute are of few kinds: many items have each, and they identify nobody."""
+    items = set().union(*values.values())
+    if len(values) > KINDS_MAX or len(items) < ITEMS_A_KIND_MIN * len(values):
+        return False
+    if IDENTIFYING.fullmatch(snake(path.rpartition(".")[2])):
+        return False
+    if tag == "N":
+        return True
+    tokens = [token for text in values for token in TOKEN.finditer(text)]
+    are_words = all(token["word"] or token["counted"] for token in tokens)
+    return are_words and all(len(text) <= KIND_LETTERS_MAX and "@" not in text for text in values)
+
+
+def balanced_numbers(shape: KeyShape) -> set[Decimal]:
+    """The amounts of books that balance: of an attribute with both signs, that adds up to 0 over the items with one
+    value in a field of their key.
+    """
+    columns = [number for number, column in enumerate(shape.columns) if not column.is_literal]
+    fields = {item.key: segments for item, segments in zip(shape.items, shape.segments, strict=True)}
+    amounts: dict[str, dict[Any, Decimal]] = defaultdict(dict)
+    for key, image in {item.key: item.image for item in shape.items}.items():  # the last image of each
+        for name, value in image.items():
+            if "N" in value:
+                amounts[name][key] = Decimal(value["N"])
+    found: set[Decimal] = set()
+    for of_items in amounts.values():
+        groups = ([(fields[key][column], amount) for key, amount in of_items.items()] for column in columns)
+        if any(amount < 0 for amount in of_items.values()) and any(map(_are_balanced, groups)):
+            found.update(map(abs, of_items.values()))
+    return found
+
+
+def _are_balanced(amounts: Iterable[tuple[Any, Decimal]]) -> bool:
+    """Whether most sums of several amounts with one value are 0."""
+    by_value: dict[Any, list[Decimal]] = defaultdict(list)
+    for value, amount in amounts:
+        by_value[value].append(amount)
+    several = [each for each in by_value.values() if len(each) > 1]
+    return len([each for each in several if not sum(each)]) > BALANCED_SHARE * len(several)

@@ -6,10 +6,11 @@ from collections import Counter, defaultdict
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field
 from decimal import Decimal
-from typing import Any
+from typing import NamedTuple
 
 from streamfold.keys.field import ANY_TIME, EPOCH_DIGITS, SECOND_DIGITS, make_field
 from streamfold.keys.key import Key
+from streamfold.keys.key_part import KeyValue
 from streamfold.keys.table import MAIN, Table
 from streamfold.starter.shapes import (
     BINARY,
@@ -19,9 +20,12 @@ from streamfold.starter.shapes import (
     TENANT,
     TENANTS,
     TEXT,
+    Columns,
     KeyShape,
     SampledItem,
     delimiter_of,
+    neighbours,
+    of_component,
     shapes_of,
 )
 
@@ -115,57 +119,55 @@ class _Templates:
 
     def _spec(self, number: int) -> str:
         column, values = self.shape.columns[number], self.shape.values(number)
-        if column.kind == BINARY:
-            return "binary"
+        if column.kind in (BINARY, REST):
+            return column.kind
         if column.kind == NUMBER:
             return _number_spec([value for value in values if not isinstance(value, str | bytes)])
-        if column.kind == REST:
-            return "rest"
         texts = [value for value in values if isinstance(value, str)]
         is_identifier = column.component == 0 and not self.shape.is_numbered(number)
         spec, note = text_spec(texts, is_partition=is_identifier)
-        own = [each for each in self.shape.columns if each.component == column.component]
-        if not spec and len(own) == 1:
-            found = [each for text in texts if (each := VERSION_NUMBER.fullmatch(text))]
-            if len(found) == len(texts) and len({each[1] for each in found}) == 1:
-                digits, note = text_spec([each[2] for each in found], is_partition=False)
-                if digits.endswith("d"):
-                    self.prefixes[number], spec = found[0][1], digits
-                    note = f"a number behind {found[0][1]!r}, or text"
+        if not spec and len(of_component(self.shape.columns, column.component)) == 1:
+            prefix, spec, note = _version_spec(texts) or ("", "", note)
+            if spec:
+                self.prefixes[number] = prefix
         if note:
             self.shape.note(note)
         return spec
 
     def _name(self, number: int) -> str:
-        shape, column = self.shape, self.shape.columns[number]
-        equal = sorted(name for name in shape.equal_attributes(number) if is_field_name(name))
-        literal = next(
-            (
-                each.text
-                for each in reversed(shape.columns[:number])
-                if each.component == column.component and each.is_literal
-            ),
-            "",
-        )
-        if equal and (len(shape.values(number)) > 1 or len(equal) == 1):
+        column = self.shape.columns[number]
+        own = of_component(self.shape.columns[:number], column.component)
+        literal = next((each.text for each in reversed(own) if each.is_literal), "")
+        if name := self._attribute_name(number, literal):
             self.given.add(number)
-            wanted = [name for name in equal if literal and snake(literal).split("_")[0] in snake(name)]
-            return min(wanted or equal, key=len)
-        before = [each for each in range(number) if shape.columns[each].component == column.component]
-        while before and not shape.columns[before[-1]].is_literal and shape.columns[before[-1]].kind != TEXT:
-            before.pop()  # POST#{at}#{post_id}: the identifier is behind the time
+            return name
         if number in self.prefixes:
             return "version"
-        follows = bool(before) and shape.columns[before[-1]].is_literal and literal
-        if column.kind in TIME_NAMES or "time" in (spec := self.specs[number]) or spec.startswith(("epoch", "number.")):
+        # The identifier of POST#{at}#{post_id} is behind the time, and follows the literal.
+        nearest = next((each for each in reversed(own) if each.is_literal or each.kind == TEXT), None)
+        follows = nearest is not None and bool(nearest.text)
+        spec = self.specs[number]
+        if column.kind in TIME_NAMES or "time" in spec or spec.startswith(("epoch", "number.")):
             base = TIME_NAMES.get(column.kind, "at")
             return f"{snake(literal)}_id" if base == "id" and follows else base
-        if not follows:
-            key_name = self.table.attributes[column.component]
-            named = snake(key_name) if not GENERIC_KEYS.fullmatch(key_name) and not literal else "name"
-            return named if named.isidentifier() else f"key_{named}"
-        base = _singular(snake(literal))
-        return base if literal.upper() in OWN_NAMES or self._is_of_few(number) or spec == "rest" else f"{base}_id"
+        if follows:
+            base = _singular(snake(literal))
+            names_itself = literal.upper() in OWN_NAMES or self._is_of_few(number) or spec == REST
+            return base if names_itself else f"{base}_id"
+        key_name = self.table.attributes[column.component]
+        name = "name" if literal or GENERIC_KEYS.fullmatch(key_name) else snake(key_name)
+        return name if name.isidentifier() else f"key_{name}"
+
+    def _attribute_name(self, number: int, literal: str) -> str | None:
+        """The attribute that equals a field; of several the shortest, if one has the word of the literal one of these.
+
+        A field of one value takes no name if several attributes equal it.
+        """
+        equal = sorted(name for name in self.shape.equal_attributes(number) if is_field_name(name))
+        if len(equal) > 1 and len(self.shape.values(number)) == 1:
+            return None
+        wanted = [name for name in equal if literal and snake(literal).split("_")[0] in snake(name)]
+        return min(wanted or equal, key=len, default=None)
 
     def _is_of_few(self, number: int) -> bool:
         values = self.shape.values(number)
@@ -193,17 +195,74 @@ class _Templates:
         )
 
     def texts(self) -> list[str]:
-        found = []
-        for component in range(len(self.table.attributes)):
-            segments = []
-            for number, column in enumerate(self.shape.columns):
-                if column.component != component:
-                    continue
-                spec = self.specs.get(number, "")
-                named = "{" + self.names[number] + (f":{spec}" if spec else "") + "}" if number in self.names else ""
-                segments.append(column.text if column.is_literal else self.prefixes.get(number, "") + named)
-            found.append(self.table.delimiter.join(segments))
-        return found
+        """The templates of the table's key attributes."""
+        segments: list[list[str]] = [[] for _ in self.table.attributes]
+        for number, column in enumerate(self.shape.columns):
+            text = column.text
+            if not column.is_literal:
+                spec = f":{spec}" if (spec := self.specs[number]) else ""
+                text = f"{self.prefixes.get(number, '')}{{{self.names[number]}{spec}}}"
+            segments[column.component].append(text)
+        return list(map(self.table.delimiter.join, segments))
+
+
+class _Field(NamedTuple):
+    """A field of one shape's templates."""
+
+    of: _Templates
+    number: int
+
+    @property
+    def name(self) -> str:
+        return self.of.names[self.number]
+
+    @property
+    def spec(self) -> str:
+        return self.of.specs[self.number]
+
+    @property
+    def is_given(self) -> bool:
+        return self.number in self.of.given
+
+    @property
+    def values(self) -> set[KeyValue]:
+        return set(self.of.shape.values(self.number))
+
+    @property
+    def other_names(self) -> set[str]:
+        return {name for number, name in self.of.names.items() if number != self.number}
+
+    def rename(self, name: str) -> None:
+        if name not in self.other_names:
+            self.of.names[self.number] = name
+
+    def take_name(self, known: Iterable[tuple[set[KeyValue], str]]) -> None:
+        """Gives the field the name of most known fields that have half of its values, or of which it has half."""
+        values = self.values
+        same = Counter(name for theirs, name in known if len(values & theirs) * 2 > min(len(values), len(theirs)))
+        if free := [name for name, _ in same.most_common() if name not in self.of.names.values()]:
+            self.rename(free[0])
+
+    def read_as_text(self) -> None:
+        """Makes text of digits, with a note that names the numbers which they may be."""
+        if spec := self.spec:
+            shape = self.of.shape
+            shape.notes = [note for note in shape.notes if note not in (PADDED_NOTE, INTEGER_NOTE)]
+            shape.note(f"digits: {{x:{spec}}} reads numbers")
+            self.of.specs[self.number] = ""
+
+
+def _version_spec(texts: Sequence[str]) -> tuple[str, str, str] | None:
+    """The prefix and the kind of version numbers, such as ``v17``, and the doubt about them; None for other texts.
+
+    The kind is empty if the digits are no numbers.
+    """
+    found = [each for text in texts if (each := VERSION_NUMBER.fullmatch(text))]
+    if len(found) < len(texts) or len({each[1] for each in found}) != 1:
+        return None
+    prefix = found[0][1]
+    spec, note = text_spec([each[2] for each in found], is_partition=False)
+    return (prefix, spec, f"a number behind {prefix!r}, or text") if spec.endswith("d") else (prefix, "", note)
 
 
 def text_spec(texts: Sequence[str], *, is_partition: bool) -> tuple[str, str]:
@@ -273,11 +332,12 @@ def unique(name: str, taken: set[str]) -> str:
 
 
 def _name_of(shape: KeyShape, table: Table) -> str:
+    """The name of a key: its literals, or the name of the table or of its partition key."""
     words: list[str] = []
-    sorts = [column for column in shape.columns if column.component == 1]
+    has_one_sort = len(of_component(shape.columns, 1)) == 1
     for column in shape.columns:
-        word = snake(column.text).upper() if column.is_literal and column.text else ""
-        names_nothing = column.component == 1 and len(sorts) == 1 and word in GENERIC_WORDS
+        word = snake(column.text).upper() if column.text else ""
+        names_nothing = column.component == 1 and has_one_sort and word in GENERIC_WORDS
         if word and not (words and (names_nothing or word in words)):
             words.append(word)
     name = "_".join(words)[:NAMED_LETTERS_MAX].strip("_")
@@ -291,71 +351,58 @@ def _share_names(templates: Sequence[_Templates]) -> None:
     """Fields behind one literal are one field: they get one name and one kind. Others take the name of a field with the
     same values.
     """
-    by_literal: dict[str, list[tuple[_Templates, int]]] = defaultdict(list)
-    known: list[tuple[set[Any], str]] = []
-    unnamed: list[tuple[_Templates, int]] = []
-    for each in templates:
-        for number, name in each.names.items():
-            before = each.shape.columns[number - 1] if number else None
-            if before is not None and before.text and before.component == each.shape.columns[number].component:
-                by_literal[before.text].append((each, number))
-            if number in each.given or not re.fullmatch(r"name(_\d+)?", name):
-                known.append((set(each.shape.values(number)), name))
-            elif not each.specs[number]:
-                unnamed.append((each, number))
-    for fields in by_literal.values():
-        _as_one(fields)
-    for each, number in unnamed:
-        values = set(each.shape.values(number))
-        same = Counter(name for theirs, name in known if len(values & theirs) * 2 > min(len(values), len(theirs)))
-        free = [name for name, _ in same.most_common() if name not in each.names.values()]
-        if free:
-            each.names[number] = free[0]
+    fields = [_Field(each, number) for each in templates for number in each.names]
+    named = [each for each in fields if each.is_given or not re.fullmatch(r"name(_\d+)?", each.name)]
+    known = [(each.values, each.name) for each in named]
+    unnamed = [each for each in fields if each not in named and not each.spec]
+    by_literal: dict[str, list[_Field]] = defaultdict(list)
+    for each in fields:
+        before, _ = neighbours(each.of.shape.columns, each.number)
+        if before is not None and before.text:
+            by_literal[before.text].append(each)
+    for same in by_literal.values():
+        _as_one(same)
+    for each in unnamed:
+        each.take_name(known)
 
 
-def _as_one(fields: Sequence[tuple[_Templates, int]]) -> None:
-    specs = {each.specs[number] for each, number in fields}
+def _as_one(fields: Sequence[_Field]) -> None:
+    """Gives one kind, if they have digits, and one name to the fields behind one literal."""
+    specs = {each.spec for each in fields}
     if len(specs) > 1 and all(not spec or INTEGER_SPEC.fullmatch(spec) for spec in specs):
-        for each, number in fields:  # digits of an identifier are text wherever it is
-            if each.specs[number]:
-                each.shape.notes = [note for note in each.shape.notes if note not in (PADDED_NOTE, INTEGER_NOTE)]
-                each.shape.note(f"digits: {{x:{each.specs[number]}}} reads numbers")
-                each.specs[number] = ""
-    named = [(each, number) for each, number in fields if number in each.given] or fields
+        for each in fields:  # digits of an identifier are text wherever it is
+            each.read_as_text()
     names = Counter[str]()
-    for each, number in named:
-        names[each.names[number]] += len(each.shape.items)
+    for each in [each for each in fields if each.is_given] or fields:
+        names[each.name] += len(each.of.shape.items)
     name = names.most_common(1)[0][0]
-    for each, number in fields:
-        if name not in each.names.values():
-            each.names[number] = name
+    for each in fields:
+        each.rename(name)
 
 
 def _tenant(templates: Sequence[_Templates]) -> str | None:
     """Names the tenants' field, and gives its name if all keys have it."""
-    firsts = []
-    for each in templates:
-        columns = each.shape.columns
-        if len(columns) > 1 and not columns[0].is_literal and columns[1].is_literal and columns[1].component == 0:
-            firsts.append((each, 0))
-        elif (
-            len(columns) > 1
-            and columns[0].text.lower() in TENANTS
-            and columns[1].component == 0
-            and not columns[1].is_literal
-        ):
-            firsts.append((each, 1))
-    if not firsts or len({(number, each.specs[number]) for each, number in firsts}) > 1:
+    columns = [(each, _tenant_column(each.shape.columns)) for each in templates]
+    firsts = [_Field(each, number) for each, number in columns if number is not None]
+    if len({(each.number, each.spec) for each in firsts}) != 1:
         return None
-    names = Counter(each.names[number] for each, number in firsts if number in each.given)
-    each, number = firsts[0]
-    literal = each.shape.columns[0].text.lower() if number else TENANT
+    number, spec = firsts[0].number, firsts[0].spec
+    if number == 0 and spec and len(firsts) < len(templates):
+        return None
+    names = Counter(each.name for each in firsts if each.is_given)
+    literal = firsts[0].of.shape.columns[0].text.lower() if number else TENANT
     name = names.most_common(1)[0][0] if names else literal
-    if len(firsts) < len(templates) and number == 0 and not any(each.specs[number] == "" for each, number in firsts):
-        return None
-    for each, number in firsts:
-        others = {other for column, other in each.names.items() if column != number}
-        if name in others:
+    for each in firsts:
+        if name in each.other_names:
             return None
-        each.names[number] = name
+        each.rename(name)
     return name if len(firsts) == len(templates) else None
+
+
+def _tenant_column(columns: Columns) -> int | None:
+    """The segment that may be a tenant: the first, before a literal, or the one behind a literal such as ``ORG``."""
+    if len(columns) == 1 or columns[1].component:
+        return None
+    if columns[0].text.lower() in TENANTS and not columns[1].is_literal:
+        return 1
+    return 0 if columns[1].is_literal and not columns[0].is_literal else None

@@ -14,9 +14,9 @@ from streamfold.keys.table import MAIN, Table
 from streamfold.records.encoded import to_json
 from streamfold.records.values import decode
 from streamfold.starter import templates
-from streamfold.starter.attributes import NUMBER, TypeClass, source_text, types_of
+from streamfold.starter.attributes import NUMBER, TypeClass, kept_values, source_text, types_of
 from streamfold.starter.chart import EPOCHS, Chart, ProposedKey, chart_of, is_field_name, snake, unique
-from streamfold.starter.pseudonyms import KeptValues, Pseudonyms, kept_values
+from streamfold.starter.pseudonyms import KeptValues, Pseudonyms
 from streamfold.starter.samples import Sampled, SourceSample, read_sample
 
 SHAPE_RECORDS = 10

@@ -24,25 +24,8 @@ from decimal import Decimal, localcontext
 from typing import Any
 
 from streamfold.keys.field import ULID_LETTERS, ULID_TIME_LENGTH, ulid_milliseconds, ulid_of
-from streamfold.records.values import DIGITS_MAX, LONG, AttributeValue, RawImage
-from streamfold.starter.chart import snake
-from streamfold.starter.shapes import KeyShape
+from streamfold.records.values import DIGITS_MAX, LONG, AttributeValue
 
-KINDS_MAX = 12
-"""Values of an attribute of few kinds, such as a status."""
-ITEMS_A_KIND_MIN = 3
-"""Items that have each kind, on average: a name is of one item, however often that changes."""
-KIND_LETTERS_MAX = 40
-COMPOSED = r"[#|]"
-"""Separators of composed keys in attributes."""
-IDENTIFYING = re.compile(
-    r"(.*_)?(id|ids|uid|uuid|key|token|secret|hash|email|mail|phone|name|street|address|user|users|owner|owners|author|"
-    r"by|member|members|customer|client|person|people|patient|doctor|driver|teacher|student|contact|guest|holder|assignee|agent|employee|account|login|ip|"
-    r"tenant|workspace|org|organization|organisation|company)"
-)
-"""Names of attributes that identify somebody, however few there are."""
-BALANCED_SHARE = 0.5
-"""Sums that are 0, of all sums of several items, for an attribute to hold the amounts of books."""
 FACTOR_MAX = 97
 """The greatest factor of such amounts: one that is secret, and the same for all, so that sums of 0 stay."""
 TRIES_MAX = 100
@@ -79,6 +62,8 @@ JSON_SYNTAX = re.compile(
     r'"(?:[^"\\]|\\.)*"\s*:|\b(?:true|false|null)\b|-?\d+(?:\.\d+)?[eE][+-]?\d+|\\u[0-9a-fA-F]{4}|\\.'
 )
 """What stays of a text of JSON: names of objects, words that are no texts, numbers with exponents, escapes."""
+VALUES_OF_NAMES = ("day", "week", "month", "uuid", "ulid", "number")
+"""Tokens that are names of a dictionary, and not of a map that the application's code knows."""
 LETTERS = "abcdefghijklmnopqrstuvwxyz"
 HEXADECIMAL = "0123456789abcdef"
 DIGITS = "0123456789"
@@ -112,94 +97,7 @@ class KeptValues:
                 self.numbers.add(Decimal(token[0]))
 
 
-def kept_values(shapes: Mapping[str, KeyShape]) -> KeptValues:
-    """The values that stay: literals, and attributes of few kinds which many items share; by the shapes' names."""
-    kept = KeptValues()
-    for shape in shapes.values():
-        for number, column in enumerate(shape.columns):
-            if column.is_literal:
-                kept.keep(column.text)
-            elif not _is_of_kinds(shape, number):
-                kept.identifiers.update(map(str, shape.values(number)))
-        kept.balanced |= balanced_numbers(shape)
-    for name, shape in shapes.items():
-        _keep_kinds(kept, name, shape)
-    for text in [text for values in kept.values.values() for text in values]:
-        kept.keep(text)
-    return kept
-
-
-def _is_of_kinds(shape: KeyShape, column: int) -> bool:
-    """Whether a field of a key has few kinds, such as ``STATUS#{status}``: so has the attribute that it equals."""
-    items: dict[str, set[Any]] = defaultdict(set)
-    for item, segments in zip(shape.items, shape.segments, strict=True):
-        items[str(segments[column])].add(item.key)
-    return any(_are_kinds(name, "S", items) for name in shape.equal_attributes(column))
-
-
-def _keep_kinds(kept: KeptValues, name: str, shape: KeyShape) -> None:
-    """Keeps the values of few kinds of a shape's attributes, and the literals of composed keys, as of an index."""
-    found: dict[tuple[str, str], dict[str, set[Any]]] = defaultdict(lambda: defaultdict(set))
-    for key, path, tag, content in _values(shape):
-        found[path, tag][content].add(key)
-    for (path, tag), values in sorted(found.items()):
-        segments = [re.split(COMPOSED, text) for text in values]
-        if all(len(each) > 1 for each in segments):
-            for words in zip(*segments, strict=False):
-                if len(set(words)) == 1:
-                    kept.keep(words[0])
-        elif not kept.identifiers & values.keys() and _are_kinds(path, tag, values):
-            kept.values[f"{name}.{path}"] = sorted(values)
-
-
-def _values(shape: KeyShape) -> Iterator[tuple[Any, str, str, str]]:
-    for item in shape.items:
-        for attribute, value in item.image.items():
-            for path, tag, content in _scalars(attribute, value):
-                if tag in ("S", "N"):
-                    yield item.key, path, tag, content
-
-
-def _are_kinds(path: str, tag: str, values: Mapping[str, set[Any]]) -> bool:
-    """Whether the values of an attribute are of few kinds: many items have each, and they identify nobody."""
-    items = set().union(*values.values())
-    if len(values) > KINDS_MAX or len(items) < ITEMS_A_KIND_MIN * len(values):
-        return False
-    if IDENTIFYING.fullmatch(snake(path.rpartition(".")[2])):
-        return False
-    return tag == "N" or all(len(text) <= KIND_LETTERS_MAX and _is_of_words(text) for text in values)
-
-
-def balanced_numbers(shape: KeyShape) -> set[Decimal]:
-    """The amounts of books that balance: of an attribute with both signs, that adds up to 0 over the items with one
-    value in a field of their key.
-    """
-    columns = [number for number, column in enumerate(shape.columns) if not column.is_literal]
-    fields = {item.key: segments for item, segments in zip(shape.items, shape.segments, strict=True)}
-    amounts: dict[str, dict[Any, Decimal]] = defaultdict(dict)
-    for key, image in {item.key: item.image for item in shape.items}.items():  # the last image of each
-        for name, value in image.items():
-            if "N" in value:
-                amounts[name][key] = Decimal(value["N"])
-    found: set[Decimal] = set()
-    for of_items in amounts.values():
-        if not any(amount < 0 for amount in of_items.values()):
-            continue
-        for column in columns:
-            sums: dict[Any, list[Decimal]] = defaultdict(list)
-            for key, amount in of_items.items():
-                sums[fields[key][column]].append(amount)
-            several = [each for each in sums.values() if len(each) > 1]
-            if len([each for each in several if not sum(each)]) > BALANCED_SHARE * len(several):
-                found.update(map(abs, of_items.values()))
-    return found
-
-
-def _is_of_words(text: str) -> bool:
-    return "@" not in text and all(token["word"] or token["counted"] for token in TOKEN.finditer(text))
-
-
-def _scalars(path: str, value: AttributeValue) -> Iterator[tuple[str, str, str]]:
+def scalars(path: str, value: AttributeValue) -> Iterator[tuple[str, str, str]]:
     """Texts, numbers and binary values in a value, each with the path of its attribute and its type; and the names of
     maps, with the type ``M``.
     """
@@ -210,11 +108,11 @@ def _scalars(path: str, value: AttributeValue) -> Iterator[tuple[str, str, str]]
             yield from ((path, tag[0], member) for member in content)
         elif tag == "L":
             for member in content:
-                yield from _scalars(path, member)
+                yield from scalars(path, member)
         elif tag == "M":
             for name, member in content.items():
                 yield path, tag, name
-                yield from _scalars(f"{path}.{name}", member)
+                yield from scalars(f"{path}.{name}", member)
 
 
 class Pseudonyms:
@@ -244,7 +142,7 @@ class Pseudonyms:
         body = dict(raw["dynamodb"])
         for name in ("Keys", "OldImage", "NewImage"):
             if body.get(name):
-                body[name] = self.image(body[name])
+                body[name] = {attribute: self.value(value) for attribute, value in body[name].items()}
         if "ApproximateCreationDateTime" in body:
             body["ApproximateCreationDateTime"] += self.weeks * SECONDS_A_WEEK
         made = {name: value for name, value in raw.items() if name != "userIdentity"} | {"dynamodb": body}
@@ -257,9 +155,6 @@ class Pseudonyms:
             head = re.sub(r":\d{12}:table/", f":{ACCOUNT}:table/", head)
             made["eventSourceARN"] = f"{head}/stream/{self.text(label)}"
         return made
-
-    def image(self, image: RawImage) -> dict[str, AttributeValue]:
-        return {name: self.value(value) for name, value in image.items()}
 
     def value(self, value: AttributeValue) -> AttributeValue:
         """The substitute of an attribute value, at any depth. Names of attributes stay, identifiers as names do not."""
@@ -301,9 +196,7 @@ class Pseudonyms:
         if (text := _text_of(given)) is not None:
             return self.text(text).encode()
         for attempt in range(TRIES_MAX * TRIES_MAX):
-            length = len(given) + (attempt >= TRIES_MAX)
-            stream = b"".join(self._digest(f"binary/{attempt}/{block}", given) for block in range(length // 32 + 1))
-            found = stream[:length]
+            found = self._stream(f"binary/{attempt}", given, len(given) + (attempt >= TRIES_MAX))
             if found not in self._used_bytes and _text_of(found) is None:
                 return found
         raise AssertionError("more binary values than there are")  # 256 of each length are tried by chance
@@ -311,8 +204,7 @@ class Pseudonyms:
     def _name(self, name: str) -> str:
         # A map with identifiers as names is a dictionary; other names are part of the application's code.
         found = TOKEN.fullmatch(name)
-        is_value = found is not None and (found["day"] or found["week"] or found["month"] or found["uuid"])
-        is_value = is_value or (found is not None and (found["ulid"] or found["number"])) or "@" in name
+        is_value = "@" in name or (found is not None and any(map(found.group, VALUES_OF_NAMES)))
         return self.text(name) if is_value or name in self.kept.identifiers else name
 
     def _look(self, record: Mapping[str, Any], numbers: set[Decimal]) -> None:
@@ -322,7 +214,7 @@ class Pseudonyms:
             self._days.add(EPOCH + timedelta(seconds=created))
         images = [body[name] for name in ("Keys", "OldImage", "NewImage") if body.get(name)]
         for value in [value for image in images for value in image.values()]:
-            for _, tag, content in _scalars("", value):
+            for _, tag, content in scalars("", value):
                 if tag == "N":
                     numbers.add(abs(Decimal(content)))
                     self._look_at_time(abs(Decimal(content)))
@@ -455,26 +347,25 @@ class Pseudonyms:
             return known
         made = ""
         for attempt in range(TRIES_MAX * TRIES_MAX):
-            more = attempt // TRIES_MAX
-            stream = b"".join(
-                self._digest(f"{kind}/{attempt}/{block}", text.encode()) for block in range((length + more) // 16 + 1)
-            )
-            made = "".join(
-                _letter(stream[2 * index : 2 * index + 2], DIGITS if like[index : index + 1].isdigit() else alphabet)
-                for index in range(length + more)
-            )
+            letters = length + attempt // TRIES_MAX
+            stream = self._stream(f"{kind}/{attempt}", text.encode(), 2 * letters)
+            made = ""
+            for index in range(letters):
+                among = DIGITS if like[index : index + 1].isdigit() else alphabet
+                made += among[int.from_bytes(stream[2 * index : 2 * index + 2]) % len(among)]
             if (kind, made) not in self._used and made not in self.kept.words:
                 break
         self._used.add((kind, made))
         self._substitutes[kind, text] = made
         return made
 
-    def _digest(self, kind: str, content: bytes) -> bytes:
-        return hmac.digest(self._secret, kind.encode() + b"\0" + content, "sha256")
-
-
-def _letter(number: bytes, alphabet: str) -> str:
-    return alphabet[int.from_bytes(number) % len(alphabet)]
+    def _stream(self, kind: str, content: bytes, length: int) -> bytes:
+        """So many bytes that follow from the secret and a content."""
+        digests = [
+            hmac.digest(self._secret, f"{kind}/{block}".encode() + b"\0" + content, "sha256")
+            for block in range(length // 32 + 1)
+        ]
+        return b"".join(digests)[:length]
 
 
 def _pieces(text: str) -> Iterator[tuple[str, bool]]:
@@ -556,15 +447,10 @@ class _Ordered:
             integers = self._integers(list(groups), sorted({int(each) for each in kept}))
             for integer, group in groups.items():
                 fractions = [each - integer for each in group if each != integer]
-                fixed = {each - integer for each in group if each in kept}
-                drawn = dict(
-                    zip(
-                        fractions,
-                        fractions if fixed & set(fractions) else self._fractions(integer, fractions),
-                        strict=True,
-                    )
-                )
-                self._found |= {each: integers[integer] + drawn.get(each - integer, Decimal()) for each in group}
+                are_fixed = any(each in kept for each in group if each != integer)
+                drawn = fractions if are_fixed else self._fractions(integer, fractions)
+                by_fraction = dict(zip(fractions, drawn, strict=True))
+                self._found |= {each: integers[integer] + by_fraction.get(each - integer, Decimal()) for each in group}
 
     def has(self, numbers: set[Decimal]) -> bool:
         """Whether one of these is a substitute."""

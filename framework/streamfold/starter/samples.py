@@ -6,7 +6,7 @@ from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from decimal import Decimal
-from itertools import islice
+from itertools import islice, permutations
 from typing import Any, NamedTuple
 
 from streamfold.errors import RecordError, SettingsError
@@ -44,6 +44,8 @@ EXPORT_TIME = 1_772_355_600
 WITHOUT_IMAGES = "records without images"
 NO_SAMPLE = "expected a recording of DynamoDB's stream (streamfold record), or an export's manifest-files.json"
 
+KEYS_HINT = "give the names of the table's key attributes, --keys PK,SK."
+
 
 class Sampled(NamedTuple):
     """A record of the sample."""
@@ -75,15 +77,18 @@ class SourceSample:
 
 
 class _Thinned:
-    """Every n-th of the records, n being doubled whenever there are too many."""
+    """The first records, and every n-th of all, n being doubled whenever there are too many."""
 
     def __init__(self) -> None:
+        self.begin: list[Sampled] = []
         self.kept: list[tuple[Sampled, int]] = []  # with its bytes
         self._bytes = 0
         self._step = 1
         self._seen = 0
 
     def add(self, record: Sampled, size_bytes: int) -> None:
+        if len(self.begin) < BEGIN_RECORDS:
+            self.begin.append(record)
         self._seen += 1
         if (self._seen - 1) % self._step:
             return
@@ -93,6 +98,10 @@ class _Thinned:
             self.kept = self.kept[::2]
             self._bytes = sum(size for _, size in self.kept)
             self._step *= 2
+
+    def records(self) -> dict[int, Sampled]:
+        """The records by their numbers, the first ones before the others."""
+        return {record.number: record for record in (*self.begin, *(each for each, _ in self.kept))}
 
 
 def read_sample(path: str, keys: Sequence[str] = ()) -> SourceSample:
@@ -109,18 +118,15 @@ def read_sample(path: str, keys: Sequence[str] = ()) -> SourceSample:
         records = _exported(path, export, keys, skipped)
     else:
         records = _recorded(path, skipped)
-    begin: list[Sampled] = []
     thinned, read = _Thinned(), 0
     for record, size in records:
         read = record.number
         raw = _without_rows(record.raw)
         if raw is None:
             skipped["derived rows"] += 1
-            continue
-        if len(begin) < BEGIN_RECORDS:
-            begin.append(record._replace(raw=raw))
-        thinned.add(record._replace(raw=raw), size)
-    both = {record.number: record for record in (*begin, *(each for each, _ in thinned.kept))}
+        else:
+            thinned.add(record._replace(raw=raw), size)
+    both = thinned.records()
     kept = {number: record for number, record in both.items() if _is_sound(record.raw["dynamodb"])}
     if len(kept) < len(both):
         skipped["malformed records"] = len(both) - len(kept)
@@ -128,7 +134,7 @@ def read_sample(path: str, keys: Sequence[str] = ()) -> SourceSample:
         why = "".join(f"; {count} {reason}" for reason, count in skipped.items())
         raise SettingsError(f"{path} has no item ({read} records read{why}): {NO_SAMPLE}.")
     found = list(kept.values())
-    begun = sum(record.number in kept for record in begin)
+    begun = sum(record.number in kept for record in thinned.begin)
     tables = _tables(path, found, keys)
     for table in tables:
         table.notes += notes
@@ -243,12 +249,9 @@ def _exported(
                 continue
             named = found.get("Keys") or {name: image[name] for name in attributes if name in image}
             if len(named) != len(attributes):
-                raise SettingsError(f"An item of {path} lacks a key attribute of {', '.join(attributes)}: {_KEYS_HINT}")
+                raise SettingsError(f"An item of {path} lacks a key attribute of {', '.join(attributes)}: {KEYS_HINT}")
             body = {"Keys": named, "NewImage": image}
             yield Sampled(count, _made("INSERT", name, body, count), name), len(json.dumps(image))
-
-
-_KEYS_HINT = "give the names of the table's key attributes, --keys PK,SK."
 
 
 def _numbers(export: Export) -> range:
@@ -271,26 +274,26 @@ def _key_attributes(path: str, export: Export, notes: list[str]) -> list[str]:
     partitions = [name for name in candidates if PARTITION_NAMES.fullmatch(name)]
     if partitions:
         return [partitions[0], *[name for name in candidates if SORT_NAMES.fullmatch(name)][:1]]
+    for names in _possible_keys(candidates, images):
+        if len({json.dumps([image[name] for name in names]) for image in images}) == len(images):
+            notes.append(f"the key attributes of the export: {', '.join(names)}? (--keys)")
+            return names
+    raise SettingsError(f"{path}: no attributes of its items are a key: {KEYS_HINT}")
+
+
+def _possible_keys(candidates: Sequence[str], images: Sequence[Mapping[str, Any]]) -> Iterator[list[str]]:
+    """Attributes that may be a key, the likeliest first: an identifier, with a time or another one; then all others."""
     times = [name for name in candidates if all(_is_time(decode(image[name])) for image in images)]
     others = sorted((name for name in candidates if name not in times), key=lambda name: "N" in images[0][name])
     identifiers = [name for name in others if IDENTIFIER_NAMES.fullmatch(name)]
-    found = next(
-        (
-            names
-            for names in (
-                *([name] for name in identifiers),
-                *([one, other] for one in (*identifiers, *others) for other in (*times, *identifiers) if one != other),
-                *([name] for name in others),
-                *([one, other] for one in others for other in others if one != other),
-            )
-            if len({json.dumps([image[name] for name in names]) for image in images}) == len(images)
-        ),
-        None,
-    )
-    if found is None:
-        raise SettingsError(f"{path}: no attributes of its items are a key: {_KEYS_HINT}")
-    notes.append(f"the key attributes of the export: {', '.join(found)}? (--keys)")
-    return found
+    yield from ([name] for name in identifiers)
+    yield from _couples((*identifiers, *others), (*times, *identifiers))
+    yield from ([name] for name in others)
+    yield from _couples(others, others)
+
+
+def _couples(partitions: Sequence[str], sorts: Sequence[str]) -> Iterator[list[str]]:
+    return ([one, other] for one in partitions for other in sorts if one != other)
 
 
 def _tables(path: str, records: Sequence[Sampled], keys: Sequence[str]) -> list[TableSample]:
@@ -319,15 +322,14 @@ def _ordered_names(path: str, changes: Sequence[Mapping[str, Any]], keys: Sequen
         return list(keys), []
     if len(names) == 1:
         return names, []
-    one, other = names
     values = {name: [decode(body["Keys"][name]) for body in changes] for name in names}
-    for first, second in ((one, other), (other, one)):
+    for first, second in permutations(names):
         if PARTITION_NAMES.fullmatch(first) or SORT_NAMES.fullmatch(second):
             return [first, second], []
-    for first, second in ((one, other), (other, one)):
+    for first, second in permutations(names):
         if all(map(_is_time, values[second])) and not all(map(_is_time, values[first])):
             return [first, second], []
-    # What an item is, is a sort key more often than a partition of all items of that sort.
+    # An attribute that names the type of an item is a sort key more often than a partition of all items of the type.
     order = sorted(names, key=lambda name: (bool(TYPE_NAMES.fullmatch(name)), len(set(values[name]))))
     return order, [f"which key attribute is the partition key: {order[0]} or {order[1]} (--keys)"]
 

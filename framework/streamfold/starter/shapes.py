@@ -8,9 +8,10 @@ writers, and not by the keys, becomes a note of the shape.
 
 import re
 from collections import Counter, defaultdict
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import cached_property
+from itertools import dropwhile
 from typing import NamedTuple
 
 from streamfold.errors import SettingsError, shown
@@ -199,21 +200,8 @@ def shapes_of(items: Sequence[SampledItem], delimiter: str, source: str) -> list
 
     Raises ``SettingsError``, which names the source, for a table whose keys have no shapes.
     """
-    groups: dict[tuple[tuple[type, int], ...], KeyShape] = {}
-    for item in items:
-        divided = [segments_of(value, delimiter) if isinstance(value, str) else [value] for value in item.key]
-        layout = tuple((type(value), len(segments)) for value, segments in zip(item.key, divided, strict=True))
-        if layout not in groups:
-            columns = tuple(
-                Column(number, TEXT if isinstance(value, str) else BINARY if isinstance(value, bytes) else NUMBER)
-                for number, (value, segments) in enumerate(zip(item.key, divided, strict=True))
-                for _ in segments
-            )
-            groups[layout] = KeyShape(columns, [], [])
-        groups[layout].items.append(item)
-        groups[layout].segments.append(tuple(segment for segments in divided for segment in segments))
     leaves: list[KeyShape] = []
-    for group in groups.values():
+    for group in _by_layout(items, delimiter):
         leaves += _divided(group, 0)
         if len(leaves) > LEAVES_MAX:
             raise _too_many(source, leaves)
@@ -229,6 +217,24 @@ def shapes_of(items: Sequence[SampledItem], delimiter: str, source: str) -> list
     return sorted(found, key=lambda shape: -len(shape.items))
 
 
+def _by_layout(items: Sequence[SampledItem], delimiter: str) -> Collection[KeyShape]:
+    """The items by the types of their key values and the numbers of their segments; each segment is a field."""
+    groups: dict[tuple[tuple[type, int], ...], KeyShape] = {}
+    for item in items:
+        divided = [segments_of(value, delimiter) if isinstance(value, str) else [value] for value in item.key]
+        layout = tuple((type(value), len(segments)) for value, segments in zip(item.key, divided, strict=True))
+        if layout not in groups:
+            columns = tuple(
+                Column(number, TEXT if isinstance(value, str) else BINARY if isinstance(value, bytes) else NUMBER)
+                for number, (value, segments) in enumerate(zip(item.key, divided, strict=True))
+                for _ in segments
+            )
+            groups[layout] = KeyShape(columns, [], [])
+        groups[layout].items.append(item)
+        groups[layout].segments.append(tuple(segment for segments in divided for segment in segments))
+    return groups.values()
+
+
 def _too_many(source: str, shapes: Sequence[KeyShape]) -> SettingsError:
     some = ", ".join(shown(" / ".join(map(str, shape.items[0].key))) for shape in shapes[:2])
     return SettingsError(
@@ -242,7 +248,7 @@ def _has_many_literals(shape: KeyShape) -> bool:
     if len(shape.names) > ATTRIBUTES_MAX:
         return True
     first = shape.columns[0]
-    if first.kind != TEXT or len(_of_component(shape.columns, 0)) == 1 or shape.columns[1].is_literal:
+    if first.kind != TEXT or len(of_component(shape.columns, 0)) == 1 or shape.columns[1].is_literal:
         return False
     return sum(bool(CAPITALS.fullmatch(str(value))) for value in shape.values(0)) > SHAPES_MAX
 
@@ -253,30 +259,45 @@ def _divided(group: KeyShape, column: int) -> list[KeyShape]:
         return [group]
     if group.columns[column].kind != TEXT:
         return _divided(group, column + 1)
-    counts = Counter(str(segments[column]) for segments in group.segments)
-    before = group.columns[column - 1] if _is_inside(group.columns, column) else None
-    is_first = before is None and column + 1 < len(group.columns) and _is_inside(group.columns, column + 1)
-    words = {text for text in counts if WORD.fullmatch(text) or (is_first and WORD_WITH_DIGITS.fullmatch(text))}
-    words = {text for text in words if _may_follow(text, before)}
-    if len(words) > WORDS_MAX and sum(counts[word] for word in words) < len(words) * len(words):
-        words = set()
+    literals = {"", *_literals(group, column)}
     branches: dict[Column, KeyShape] = {}
     for item, segments in zip(group.items, group.segments, strict=True):
         text = str(segments[column])
         component = group.columns[column].component
-        if text in words or not text:
+        if text in literals:
             new = Column(component, LITERAL, text)
         else:
             new = Column(component, next((kind for kind, is_of in KINDS if is_of(text)), TEXT))
         if new not in branches:
-            branches[new] = KeyShape((*group.columns[:column], new, *group.columns[column + 1 :]), [], [])
+            branches[new] = KeyShape(_replaced(group.columns, column, new), [], [])
         branches[new].items.append(item)
         branches[new].segments.append(segments)
     return [shape for branch in branches.values() for shape in _divided(branch, column + 1)]
 
 
-def _is_inside(columns: Columns, column: int) -> bool:
-    return column > 0 and columns[column - 1].component == columns[column].component
+def _literals(group: KeyShape, column: int) -> set[str]:
+    """The words of a segment that may be literals; none if there are many words and most of them are rare."""
+    counts = Counter(str(segments[column]) for segments in group.segments)
+    before, behind = neighbours(group.columns, column)
+    is_first = before is None and behind is not None
+    words = {text for text in counts if WORD.fullmatch(text) or (is_first and WORD_WITH_DIGITS.fullmatch(text))}
+    words = {text for text in words if _may_follow(text, before)}
+    are_rare = sum(counts[word] for word in words) < len(words) * len(words)
+    return set() if len(words) > WORDS_MAX and are_rare else words
+
+
+def neighbours(columns: Columns, column: int) -> tuple[Column | None, Column | None]:
+    """The segments before and behind one, in the same key attribute."""
+    before, behind = columns[column - 1 : column], columns[column + 1 : column + 2]
+    component = columns[column].component
+    return (
+        before[0] if before and before[0].component == component else None,
+        behind[0] if behind and behind[0].component == component else None,
+    )
+
+
+def _replaced(columns: Columns, column: int, new: Column) -> Columns:
+    return (*columns[:column], new, *columns[column + 1 :])
 
 
 def _may_follow(text: str, before: Column | None) -> bool:
@@ -291,49 +312,54 @@ def _case(text: str) -> str:
 
 
 def _without_tenants(leaves: list[KeyShape]) -> list[KeyShape]:
-    """The shapes with the first segment as a field, where each of its words has the same literals behind it."""
-    candidates = [
-        leaf
-        for leaf in leaves
-        if leaf.columns[0].is_literal
-        and len(_of_component(leaf.columns, 0)) > 1
-        and leaf.columns[1].is_literal
-        and not (leaf.columns[0].text.isupper() and not leaf.columns[1].text.isupper())
-    ]
+    """The shapes with the first segment as a field, if each of its words has the same literals behind it."""
+    candidates = [leaf for leaf in leaves if _may_begin_with_tenant(of_component(leaf.columns, 0))]
     by_rest: dict[object, list[KeyShape]] = defaultdict(list)
     for leaf in candidates:
-        sort = _of_component(leaf.columns, 1)
+        sort = of_component(leaf.columns, 1)
         by_rest[leaf.columns[1], len(leaf.columns) - len(sort), len(sort), sort[:1]].append(leaf)
     several = [each for each in by_rest.values() if len({leaf.columns[0] for leaf in each}) > 1]
-    tenants = {leaf.columns[0].text for each in several for leaf in each}
+    tenants = {leaf.columns[0] for each in several for leaf in each}
     cases = {_case(leaf.columns[1].text) for leaf in candidates}
-    contrast = len(cases) == 1 and not cases & set(map(_case, tenants))
-    is_deep = any(len(_of_component(leaf.columns, 0)) > 2 for leaf in candidates)
+    contrast = len(cases) == 1 and cases.isdisjoint(_case(tenant.text) for tenant in tenants)
+    is_deep = any(len(of_component(leaf.columns, 0)) > 2 for leaf in candidates)
     likes = [leaf.is_like(max(each, key=lambda shape: shape.keys)) for each in several for leaf in each]
-    alike = sum(likes) >= COMMON_SHARE * len(likes)
-    if 2 * len(several) < max(len(by_rest), 1) or not alike or not (contrast or is_deep):
+    are_alike = sum(likes) >= COMMON_SHARE * len(likes)
+    if 2 * len(several) < max(len(by_rest), 1) or not are_alike or not (contrast or is_deep):
         return leaves
-    merged = [leaf for leaf in leaves if leaf.columns[0].text not in tenants or not leaf.columns[0].is_literal]
+    doubt = f"the first segment has {len(tenants)} words, and may be a literal"
+    return _with_tenant_field(leaves, tenants, "" if contrast or len(tenants) >= SURE_VALUES else doubt)
+
+
+def _may_begin_with_tenant(partition: Columns) -> bool:
+    """Whether two literals begin a partition key, and not only the first of them is in capitals."""
+    if len(partition) < 2 or not (partition[0].is_literal and partition[1].is_literal):
+        return False
+    return partition[1].text.isupper() or not partition[0].text.isupper()
+
+
+def _with_tenant_field(leaves: Sequence[KeyShape], tenants: Collection[Column], note: str) -> list[KeyShape]:
+    """The shapes with a field in place of the tenants' words; each merged shape gets the note, unless that is empty."""
+    merged = [leaf for leaf in leaves if leaf.columns[0] not in tenants]
     found: dict[Columns, list[KeyShape]] = defaultdict(list)
     for leaf in leaves:
-        if leaf.columns[0].is_literal and leaf.columns[0].text in tenants:
-            found[Column(0, TEXT), *leaf.columns[1:]].append(leaf)
-    for columns, same in found.items():
-        shape = _joined(columns, same)
-        if not contrast and len(tenants) < SURE_VALUES:
-            shape.note(f"the first segment has {len(tenants)} words, and may be a literal")
-        merged.append(shape)
-    return merged
+        if leaf.columns[0] in tenants:
+            found[_replaced(leaf.columns, 0, Column(0, TEXT))].append(leaf)
+    return [*merged, *(_joined(columns, same, note) for columns, same in found.items())]
 
 
-def _of_component(columns: Columns, component: int) -> Columns:
+def of_component(columns: Columns, component: int) -> Columns:
     return tuple(column for column in columns if column.component == component)
 
 
-def _joined(columns: Columns, shapes: Sequence[KeyShape]) -> KeyShape:
+def _joined(columns: Columns, shapes: Sequence[KeyShape], note: str = "") -> KeyShape:
+    """One shape with the items and notes of several; ``note`` is one more, unless it is empty."""
     notes = list(dict.fromkeys(note for shape in shapes for note in shape.notes))
     items = [item for shape in shapes for item in shape.items]
-    return KeyShape(columns, items, [segments for shape in shapes for segments in shape.segments], notes)
+    joined = KeyShape(columns, items, [segments for shape in shapes for segments in shape.segments], notes)
+    if note:
+        joined.note(note)
+    return joined
 
 
 def _merged(leaves: list[KeyShape]) -> list[KeyShape]:
@@ -359,46 +385,81 @@ def _with_fields_behind_literals(leaves: list[KeyShape]) -> list[KeyShape]:
     """
     groups: dict[tuple[Columns, int, tuple[int, ...]], list[KeyShape]] = defaultdict(list)
     for leaf in leaves:
-        for column in range(1, len(leaf.columns)):
-            is_word = leaf.columns[column].is_literal and bool(leaf.columns[column].text)
-            if is_word and _is_inside(leaf.columns, column) and leaf.columns[column - 1].text:
-                layout = tuple(each.component for each in leaf.columns)
+        layout = tuple(each.component for each in leaf.columns)
+        for column, each in enumerate(leaf.columns):
+            before, _ = neighbours(leaf.columns, column)
+            if each.text and before is not None and before.text:
                 groups[leaf.columns[:column], column, layout].append(leaf)
-    for (before, column, _), group in sorted(groups.items(), key=lambda each: -len(each[1])):
+    for (_, column, _), group in sorted(groups.items(), key=lambda each: -len(each[1])):
         words = {leaf.columns[column].text for leaf in group}
         if len(words) > 1 and all(leaf.is_like(group[0]) for leaf in group):
-            found = [leaf for leaf in leaves if not any(leaf is each for each in group)]
-            for leaf in group:
-                new = Column(leaf.columns[column].component, TEXT)
-                made = _joined((*before, new, *leaf.columns[column + 1 :]), [leaf])
-                made.note(f"{len(words)} words in one segment: each may be a literal")
-                found.append(made)
-            return found
+            note = f"{len(words)} words in one segment: each may be a literal"
+            others = [leaf for leaf in leaves if not any(leaf is each for each in group)]
+            return [*others, *(_joined(_with_field(leaf.columns, column), [leaf], note) for leaf in group)]
     return leaves
+
+
+def _with_field(columns: Columns, column: int) -> Columns:
+    return _replaced(columns, column, Column(columns[column].component, TEXT))
 
 
 def _merged_at(leaves: Sequence[KeyShape], column: int) -> list[KeyShape]:
     groups: dict[object, list[KeyShape]] = defaultdict(list)
     for number, leaf in enumerate(leaves):
-        is_text = column < len(leaf.columns) and leaf.columns[column].kind in (LITERAL, TEXT)
-        is_text = is_text and (not leaf.columns[column].is_literal or bool(leaf.columns[column].text))
-        rest = (
-            (leaf.columns[:column], leaf.columns[column].component, leaf.columns[column + 1 :]) if is_text else number
+        each = leaf.columns[column] if column < len(leaf.columns) else None
+        is_text = each is not None and (each.kind == TEXT or bool(each.text))
+        groups[_with_field(leaf.columns, column) if is_text else number].append(leaf)
+    return [shape for group in groups.values() for same in _alike(group) for shape in _with_one_field(same, column)]
+
+
+def _with_one_field(shapes: Sequence[KeyShape], column: int) -> Sequence[KeyShape]:
+    """The one shape of several that differ in a segment, which is a field of it; all of them if it is a literal."""
+    if len(shapes) == 1 or (segment := _Segment(shapes, column)).is_literal:
+        return shapes
+    if segment.is_capital:  # PROFILE and SETTINGS of a user, or sizes S and M
+        for shape in shapes:
+            shape.note("another shape differs in one word, and has the same attributes")
+        return shapes
+    return [_joined(_with_field(shapes[0].columns, column), shapes, segment.note)]
+
+
+class _Segment:
+    """The segment in which shapes differ that are equal in all else."""
+
+    def __init__(self, shapes: Sequence[KeyShape], column: int) -> None:
+        columns = shapes[0].columns
+        self.component = columns[column].component
+        self.before, self.behind = neighbours(columns, column)
+        self.words = [shape.columns[column].text for shape in shapes if shape.columns[column].is_literal]
+        self.is_mixed = len(self.words) < len(shapes)  # some values are no words
+        self.is_attribute = bool(set.intersection(*(shape.equal_attributes(column) for shape in shapes)))
+
+    @property
+    def is_literal(self) -> bool:
+        """Whether its words are literals before a field: they name the item, or separate two fields."""
+        if self.behind is None or self.behind.is_literal:
+            return False
+        if self.before is not None:
+            return not (self.before.is_literal or self.is_attribute)
+        is_many = len(self.words) >= SURE_VALUES
+        return self.component == 0 or not (self.is_mixed or self.is_attribute or is_many)
+
+    @property
+    def is_capital(self) -> bool:
+        """Whether it is the only segment of its key attribute, and has words in capitals that no attribute equals."""
+        is_only = self.before is None and self.behind is None
+        return is_only and not self.is_attribute and all(map(str.isupper, self.words))
+
+    @property
+    def note(self) -> str:
+        """The doubt whether it is a field; empty where the keys leave none."""
+        is_sure = self.before is not None and (
+            self.is_mixed or (self.before.is_literal and len(self.words) >= SURE_VALUES)
         )
-        groups[rest].append(leaf)
-    found: list[KeyShape] = []
-    for group in groups.values():
-        for same in _alike(group):
-            if len(same) > 1 and (why := _merge_note(same, column)) is not None:
-                columns = same[0].columns
-                new = Column(columns[column].component, TEXT)
-                shape = _joined((*columns[:column], new, *columns[column + 1 :]), same)
-                if why:
-                    shape.note(why)
-                found.append(shape)
-            else:
-                found += same
-    return found
+        if self.is_attribute or is_sure:
+            return ""
+        few = "words and other values" if self.is_mixed else f"{len(self.words)} words"
+        return f"{few} in one segment: each may be a literal"
 
 
 def _alike(group: Sequence[KeyShape]) -> list[list[KeyShape]]:
@@ -410,36 +471,6 @@ def _alike(group: Sequence[KeyShape]) -> list[list[KeyShape]]:
         else:
             same.append(shape)
     return found
-
-
-def _merge_note(shapes: Sequence[KeyShape], column: int) -> str | None:
-    """None where the segment of these shapes, which are equal in all else, has literals. Otherwise the note of the
-    merged shape, empty where the keys leave no doubt.
-    """
-    columns = shapes[0].columns
-    words = [shape.columns[column].text for shape in shapes if shape.columns[column].is_literal]
-    is_mixed = len(words) < len(shapes)  # some values are no words
-    is_inside = _is_inside(columns, column)
-    before = columns[column - 1] if is_inside else None
-    behind = columns[column + 1] if column + 1 < len(columns) and _is_inside(columns, column + 1) else None
-    shared = set.intersection(*(shape.equal_attributes(column) for shape in shapes))
-    is_many = columns[column].component > 0 and len(words) >= SURE_VALUES
-    if before is None and behind is not None and not behind.is_literal and not (is_mixed or shared or is_many):
-        return None  # the first segment of several says what an item is
-    if before is None and behind is not None and columns[column].component == 0 and not behind.is_literal:
-        return None
-    if before is not None and not before.is_literal and behind is not None and not behind.is_literal and not shared:
-        return None  # a word between two fields separates them
-    if shared or (is_mixed and before is not None):
-        return ""
-    few = f"{len(words)} words in one segment" if not is_mixed else "words and other values in one segment"
-    if before is None and behind is None and all(map(str.isupper, words)):
-        for shape in shapes:  # PROFILE and SETTINGS of a user, or sizes S and M
-            shape.note("another shape differs in one word, and has the same attributes")
-        return None
-    if before is not None and before.is_literal and len(words) >= SURE_VALUES:
-        return ""
-    return f"{few}: each may be a literal"
 
 
 def _absorbed(shapes: list[KeyShape]) -> list[KeyShape]:
@@ -463,30 +494,32 @@ def _contains(general: Columns, special: Columns) -> bool:
 
 def _with_rests(shapes: list[KeyShape], delimiter: str) -> list[KeyShape]:
     """The shapes after merging those that differ in the number of their last fields, as paths do."""
-    groups: dict[object, list[KeyShape]] = defaultdict(list)
+    groups: dict[tuple[Columns | None, int], list[KeyShape]] = defaultdict(list)
     for number, shape in enumerate(shapes):
-        last = shape.columns[-1].component
-        tail = _of_component(shape.columns, last)
-        begin = next((index for index, column in enumerate(tail) if not column.is_literal), len(tail))
-        rest = tail[begin:]
-        is_path = bool(rest) and all(column.kind == TEXT for column in rest) and (begin > 0 or last > 0)
-        head = shape.columns[: len(shape.columns) - len(rest)]
-        groups[(head, last) if is_path else number].append(shape)
+        head = _head_of_path(shape.columns)
+        groups[head, number if head is None else shape.columns[-1].component].append(shape)
     found: list[KeyShape] = []
-    for key, group in groups.items():
+    for (head, component), group in groups.items():
         for same in _alike(group):
-            if len(same) == 1 or not isinstance(key, tuple):
+            if head is None or len(same) == 1:
                 found += same
                 continue
-            head, last = key
-            merged = _joined((*head, Column(last, REST)), same)
+            note = "keys with more and with fewer segments have the same attributes"
+            merged = _joined((*head, Column(component, REST)), same, note)
             merged.segments = [
                 (*segments[: len(head)], delimiter.join(map(str, segments[len(head) :])))
                 for segments in merged.segments
             ]
-            merged.note("keys with more and with fewer segments have the same attributes")
             found.append(merged)
     return found
+
+
+def _head_of_path(columns: Columns) -> Columns | None:
+    """The segments before the last fields of a key, if these may be a path: they are text, and others precede them."""
+    tail = of_component(columns, columns[-1].component)
+    fields = list(dropwhile(lambda column: column.is_literal, tail))
+    is_path = bool(fields) and all(column.kind == TEXT for column in fields) and len(fields) < len(columns)
+    return columns[: len(columns) - len(fields)] if is_path else None
 
 
 def _note_doubts(shape: KeyShape) -> None:
@@ -496,7 +529,6 @@ def _note_doubts(shape: KeyShape) -> None:
     for number, column in enumerate(shape.columns):
         if column.kind == TEXT and len(shape.values(number)) == 1:
             shape.note(f"one value of segment {number + 1}, which may be a literal")
-        if not column.is_literal or not column.text or not _is_inside(shape.columns, number):
-            continue
-        if shape.columns[number - 1].is_literal and shape.columns[number - 1].text:
+        before, _ = neighbours(shape.columns, number)
+        if column.text and before is not None and before.text:
             shape.note(f"{column.text} may be a value")
