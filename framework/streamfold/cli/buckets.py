@@ -71,18 +71,16 @@ def buckets(opened: Session) -> Report:
     given, runtime = opened.given, opened.runtime
     if opened.local is not None:
         return Report([LOCAL], _object(opened.app, NOTHING))
-    if not (given.empty or given.open):
-        found = read_buckets(runtime)
-        return Report(_lines(found), _object(opened.app, found), bool(found.refusing or found.unread))
-    opened.confirm_writes()
+    if given.empty or given.open:
+        opened.confirm_writes()
     if given.open:
         open_again(runtime)
-        found = read_buckets(runtime)
-        return Report(_lines(found), _object(opened.app, found), bool(found.refusing or found.unread))
-    problem = _emptied(opened)
+    problem = _emptied(opened) if given.empty else None
     found = read_buckets(runtime)
-    lines = _lines(found) if problem is None else [*_lines(found), Note(problem)]
-    return Report(lines, {**_object(opened.app, found), "problem": problem}, problem is not None)
+    lines, document = [*_lines(found)], _object(opened.app, found)
+    if not given.empty:
+        return Report(lines, document, bool(found.refusing or found.unread))
+    return Report([*lines, *([Note(problem)] if problem else [])], {**document, "problem": problem}, bool(problem))
 
 
 def _emptied(opened: Session) -> str | None:

@@ -148,19 +148,16 @@ def _check_sources(routes: Sequence[Route]) -> None:
 def _check_writers(routes: Sequence[Route]) -> None:
     written = [(route, key) for route in routes for key in route.into]
     for (one, key), (other, other_key) in combinations(written, 2):
-        if key.overlaps(other_key) and not _may_share(one, key, other, other_key):
+        if not key.overlaps(other_key):
+            continue
+        is_one_key = key == other_key and one is not other
+        if not (is_one_key and one.kind is other.kind and one.kind.may_share(one, other)):
             which = "" if key == other_key else f" (as {other_key!r})"
             raise DeclarationError(
                 f"Target {key!r} is written by {one.name!r} ({one.declared_at}) and by {other.name!r} "
                 f"({other.declared_at}){which}: a target has one writing handler, but for kinds whose handlers "
                 "may share one, such as views with aggregates. Give one of them another target."
             )
-
-
-def _may_share(one: Route, key: Key, other: Route, other_key: Key) -> bool:
-    if key != other_key or one is other:
-        return False
-    return one.kind is other.kind and one.kind.may_share(one, other)
 
 
 def _check_view_type(route: Route) -> None:

@@ -100,7 +100,6 @@ class _Thinned:
             self._step *= 2
 
     def records(self) -> dict[int, Sampled]:
-        """The records by their numbers, the first ones before the others."""
         return {record.number: record for record in (*self.begin, *(each for each, _ in self.kept))}
 
 

@@ -446,7 +446,6 @@ class _Segment:
 
     @property
     def is_capital(self) -> bool:
-        """Whether it is the only segment of its key attribute, and has words in capitals that no attribute equals."""
         is_only = self.before is None and self.behind is None
         return is_only and not self.is_attribute and all(map(str.isupper, self.words))
 
