@@ -20,7 +20,7 @@ from streamfold.pages.page import page, write_page
 from streamfold.records.envelope import Origins
 from streamfold.records.values import decode_number
 from streamfold.replay.files import BadLine, RecordedFiles
-from streamfold.routes.items_at_rows import ItemsAtRows, RecordedItemsAtRows
+from streamfold.replay.mismatches import ItemsAtRows, RecordedItemsAtRows
 from streamfold.routes.route import GROUP, RETRY, SOURCE
 from streamfold.settings import Settings
 

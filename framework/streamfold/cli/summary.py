@@ -31,8 +31,8 @@ from streamfold.derivations.search.options import options_of, shown_index
 from streamfold.errors import manual, plain, printable
 from streamfold.records.encoded import to_json
 from streamfold.records.images import hidden
+from streamfold.replay.mismatches import UnseenAttribute
 from streamfold.replay.replay import FailedRecord, PlannedWrites, Summary, as_counts
-from streamfold.routes.named_attributes import UnseenAttribute
 from streamfold.settings import Settings
 from streamfold.writes import guarded
 from streamfold.writes.descriptions import conditions

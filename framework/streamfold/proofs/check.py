@@ -29,7 +29,7 @@ from streamfold.proofs.store import drawn_pace
 from streamfold.records.change import Change
 from streamfold.records.envelope import KINESIS, STREAM, Origins
 from streamfold.replay.files import BadLine, RecordedFiles, check_files
-from streamfold.routes.named_attributes import NamedAttributes
+from streamfold.replay.mismatches import NamedAttributes
 from streamfold.settings import Settings
 from streamfold.testing.errors import TwinError
 from streamfold.testing.stream import START

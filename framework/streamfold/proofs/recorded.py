@@ -21,7 +21,7 @@ from streamfold.proofs.oracle import expected_all
 from streamfold.proofs.processes import PROCESSES, Elsewhere
 from streamfold.proofs.store import drawn_pace
 from streamfold.records.change import Change
-from streamfold.routes.named_attributes import unseen_attributes
+from streamfold.replay.mismatches import unseen_attributes
 
 if TYPE_CHECKING:
     from streamfold.keys.key import Key

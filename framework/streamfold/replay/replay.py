@@ -20,9 +20,8 @@ from streamfold.records.envelope import Origins, RawRecord
 from streamfold.records.sources import SourceImage, newest_sources
 from streamfold.replay.files import STANDARD_INPUT, BadLine, Line, RecordedFiles
 from streamfold.replay.loaded_items import process_beside, sorted_changes
+from streamfold.replay.mismatches import ItemsAtRows, NamedAttributes, RecordedItemsAtRows, UnseenAttribute
 from streamfold.routes.application import Application
-from streamfold.routes.items_at_rows import ItemsAtRows, RecordedItemsAtRows
-from streamfold.routes.named_attributes import NamedAttributes, UnseenAttribute
 from streamfold.routes.route import REFERENT
 from streamfold.runtime import Runtime
 from streamfold.settings import Settings

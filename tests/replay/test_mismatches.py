@@ -4,7 +4,7 @@ import pytest
 
 from streamfold import Add, App, Count, Document, Key, Lookup, Router, Row
 from streamfold.errors import DeclarationError, plain
-from streamfold.routes.named_attributes import NAMES_MAX, unseen_attributes
+from streamfold.replay.mismatches import NAMES_MAX, unseen_attributes
 from tests.helpers.records import change, item
 
 PARCEL, CARRIER, OWNER = Key("PARCEL#{id}", "M"), Key("CARRIER#{carrier_id}", "M"), Key("OWNER#{owner_id}", "M")
@@ -109,7 +109,7 @@ def test_of_very_many_names_those_that_are_declared_are_seen():
 def test_the_message_names_the_option_the_handler_its_line_and_the_nearest():
     (each,) = unseen(audit(PARCEL, redact=["emial"]))
     assert "redact= of audit 'audit_parcel_m' (" in each.text
-    assert "test_named_attributes.py:" in each.text
+    assert "test_mismatches.py:" in each.text
     assert plain(each.text).endswith(
         "names 'emial', which no item of Key('PARCEL#{id}', 'M') has in the records. Did you mean 'email'?"
     )

@@ -1,7 +1,9 @@
-"""Attributes that declarations name, such as ``redact=["email"]``, and those among them that no item had.
+"""Mismatches of an application's declarations and the items in its records.
 
-A misspelled name is no error: the item may simply lack the attribute. But a history then has what it should not have, a
-filter lets nothing through, and a lookup refers to nothing.
+- An attribute that a declaration names, such as ``redact=["email"]``, and that no item had. A misspelled name is no
+  error: the item may simply lack the attribute. But a history then has what it should not have, a filter lets nothing
+  through, and a lookup refers to nothing.
+- An item of the application's own at the key of a row.
 """
 
 from collections.abc import Iterable, Sequence
@@ -14,6 +16,7 @@ from streamfold.keys.table import DERIVED
 from streamfold.records.change import Change
 from streamfold.records.images import hidden, without_derived
 from streamfold.records.values import RawImage
+from streamfold.routes.application import Application
 from streamfold.routes.route import NamedAttribute, Route
 
 NAMES_MAX = 1_000
@@ -100,3 +103,47 @@ def unseen_attributes(routes: Iterable[Route], changes: Iterable[Change]) -> Seq
 def _add(names: set[str], image: RawImage, wanted: set[str]) -> None:
     is_full = len(names) >= NAMES_MAX
     names.update(name for name in image if (name in wanted or not is_full) and not hidden(name))
+
+
+class ItemsAtRows(NamedTuple):
+    """The records of one target's keys whose items have no mark of a row."""
+
+    target: Key
+    handlers: tuple[str, ...]  # that write the target
+    records: int
+
+    @property
+    def text(self) -> str:
+        """What is wrong, and what to do."""
+        some = "1 record is of an item" if self.records == 1 else f"{self.records:,} records are of items"
+        return (
+            f"{some} at keys of {redacted(self.target.template)}, the target of {', '.join(self.handlers)}, and no "
+            "handler put them: they have no mark of a row. In DynamoDB the handler is refused there, and its records "
+            f"fail. Give it a target whose keys nobody else writes ({self.target.declared_at})."
+        )
+
+
+class RecordedItemsAtRows:
+    """Counts the records of the application's own items at keys of rows."""
+
+    def __init__(self, application: Application) -> None:
+        self._application = application
+        self._records: dict[Key, int] = {}
+
+    def see(self, change: Change) -> None:
+        """Counts a change of an item whose key is one of a target, if the item is the application's own."""
+        if self._application.is_of_writer(change):
+            table, partition, sort = change.item
+            target = next(
+                key
+                for route in self._application.routes
+                for key in route.into
+                if key.table.name == table and key.match_values(partition, sort) is not None
+            )
+            self._records[target] = self._records.get(target, 0) + 1
+
+    def found(self) -> tuple[ItemsAtRows, ...]:
+        return tuple(
+            ItemsAtRows(key, tuple(route.name for route in self._application.routes if key in route.into), count)
+            for key, count in self._records.items()
+        )
