@@ -13,7 +13,7 @@ from streamfold.routes.application import Application
 
 if TYPE_CHECKING:
     from streamfold.commit.outcome import Failure
-    from streamfold.engines import Engine
+    from streamfold.engines.protocol import Engine
     from streamfold.settings import Settings
 
 FUNCTION_NAME, HANDLER = "AWS_LAMBDA_FUNCTION_NAME", "_HANDLER"

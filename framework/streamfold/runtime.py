@@ -19,7 +19,7 @@ from streamfold.settings.limits import ACTIONS_MAX, SECONDS_A_DAY
 from streamfold.writes.guarded import RowKey, StateKey
 
 if TYPE_CHECKING:
-    from streamfold.engines import Engine, OwnStream
+    from streamfold.engines.protocol import Engine, OwnStream
     from streamfold.parking import Parking
     from streamfold.records.change import ItemKey
     from streamfold.records.envelope import Seen

@@ -9,8 +9,8 @@ from streamfold import Add, App, Count, Key, Put, Router, Row, Sum, Table
 from streamfold.batch.manifest import read_manifest
 from streamfold.batch.ownership import ADDED, ONTO, UNMARKED, change_marker, guarded, key_of, without
 from streamfold.batch.process import check_application, process_event
-from streamfold.engines import NamedTable
 from streamfold.engines.memory import MemoryEngine
+from streamfold.engines.protocol import NamedTable
 from streamfold.errors import EngineError, NotOwned
 from streamfold.keys.marker import MARKER, MARKER_BYTES, MARKER_NUMBER
 from streamfold.keys.table import MAIN, MARKED, STATE

@@ -8,7 +8,7 @@ from collections.abc import Collection, Iterator, Mapping, Sequence
 from typing import Any
 from unittest.mock import patch
 
-from streamfold.engines import Inserted
+from streamfold.engines.protocol import Inserted
 from tests.bench.callgrind import MISSING, is_there, of_one_round
 from tests.bench.strategies import ENVIRONMENT, RECORDS, Context, application, event
 

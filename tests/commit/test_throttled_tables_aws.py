@@ -5,7 +5,8 @@ from botocore.exceptions import ClientError
 
 from streamfold import App, Count, Key, Max, Router, Row
 from streamfold.batch.process import process_event
-from streamfold.engines import DynamoEngine, Entries, MemoryEngine
+from streamfold.engines import DynamoEngine, MemoryEngine
+from streamfold.engines.protocol import Entries
 from streamfold.errors import EngineError, EngineUnavailable, TableThrottled, public, reason, redacted, refusal
 from streamfold.keys.table import MAIN
 from streamfold.runtime import Runtime

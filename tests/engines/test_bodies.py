@@ -12,8 +12,9 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from streamfold import Table
-from streamfold.engines import Counter, DynamoEngine
+from streamfold.engines import DynamoEngine
 from streamfold.engines.dynamodb_client import Meter, RequestEncoding
+from streamfold.engines.protocol import Counter
 from streamfold.engines.requests import Requests
 from streamfold.records import encoded
 from streamfold.writes.guarded import (

@@ -4,8 +4,9 @@ import pytest
 from botocore.exceptions import ReadTimeoutError
 
 from streamfold import Table
-from streamfold.engines import Counter, DynamoEngine
+from streamfold.engines import DynamoEngine
 from streamfold.engines.deadline import TRIES_MAX, Deadline
+from streamfold.engines.protocol import Counter
 from streamfold.errors import EngineError, EngineUnavailable
 from streamfold.writes.guarded import StateKey
 from tests.helpers.answering import BUSY_CODES, Client, error, statement, statements

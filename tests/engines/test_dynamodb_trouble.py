@@ -7,9 +7,10 @@ import pytest
 from botocore.exceptions import ConnectTimeoutError, NoCredentialsError, ReadTimeoutError
 
 from streamfold import Table
-from streamfold.engines import DynamoEngine, Entries, dynamodb_client
+from streamfold.engines import DynamoEngine, dynamodb_client
 from streamfold.engines.deadline import TRIES_MAX, Deadline
 from streamfold.engines.dynamodb_client import NAMED, USER_AGENT, make_client
+from streamfold.engines.protocol import Entries
 from streamfold.engines.requests import STATEMENT_BYTES_MAX
 from streamfold.errors import EngineError, EngineUnavailable, is_fatal, public, reason
 from streamfold.writes.guarded import VALIDATION, AddRow, Claim, PutRow, Reason, Refused, StateKey

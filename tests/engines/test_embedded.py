@@ -10,7 +10,8 @@ from threading import Barrier
 import pytest
 
 from streamfold import Table
-from streamfold.engines import EmbeddedEngine, Entries, MemoryEngine, item_cache, state_file
+from streamfold.engines import EmbeddedEngine, MemoryEngine, item_cache, state_file
+from streamfold.engines.protocol import Entries
 from streamfold.engines.state_file import StateFile
 from streamfold.errors import EngineError, SettingsError
 from streamfold.writes.guarded import AddRow, Claim, DeleteRow, DeleteState, PutRow, PutState, StateKey

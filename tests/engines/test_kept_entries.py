@@ -2,8 +2,9 @@ from random import Random
 
 import pytest
 
-from streamfold.engines import Entries, item_cache
+from streamfold.engines import item_cache
 from streamfold.engines.item_cache import KeptEntries
+from streamfold.engines.protocol import Entries
 from streamfold.writes.guarded import StateKey
 
 

@@ -3,7 +3,8 @@
 import pytest
 
 from streamfold import Table
-from streamfold.engines import Counter, MemoryEngine, Segment
+from streamfold.engines import MemoryEngine
+from streamfold.engines.protocol import Counter, Segment
 from streamfold.errors import EngineError
 from streamfold.keys.table import CONTRIBUTORS, MAIN
 from streamfold.writes.guarded import AddRow, Claim, CounterWrite, DeleteRow, PutRow, StateKey

@@ -4,8 +4,9 @@ import pytest
 
 from streamfold import App, Count, Key, Router, Row, Version
 from streamfold.batch.process import check_application, process_event
-from streamfold.engines import EmbeddedEngine, Inserted
+from streamfold.engines import EmbeddedEngine
 from streamfold.engines.deadline import TRIES_MAX
+from streamfold.engines.protocol import Inserted
 from streamfold.errors import EngineError, EngineUnavailable, HandlerError
 from streamfold.failures.repair import Repair
 from streamfold.keys.table import CONTRIBUTORS

@@ -2,7 +2,7 @@
 
 import pytest
 
-from streamfold.engines import Counter
+from streamfold.engines.protocol import Counter
 from streamfold.writes.guarded import CONDITION, Claim, CounterWrite, StateKey
 from tests.helpers.engine_contract import CLAIM, EXPIRES, is_permanent
 

@@ -2,7 +2,7 @@
 
 import pytest
 
-from streamfold.engines import Entries
+from streamfold.engines.protocol import Entries
 from streamfold.keys.table import CONTRIBUTORS, OWNER
 from streamfold.settings.limits import ACTIONS_MAX
 from streamfold.writes.guarded import CONDITION, AddRow, DeleteState, PutState, StateKey, SwapText

@@ -10,7 +10,8 @@ import pytest
 
 from streamfold import Key, Table
 from streamfold.derivations.attributes.kind import StoredAttributes
-from streamfold.engines import Counter, DynamoEngine, Entries, Inserted, Segment
+from streamfold.engines import DynamoEngine
+from streamfold.engines.protocol import Counter, Entries, Inserted, Segment
 from streamfold.errors import EngineError, EngineUnavailable
 from streamfold.keys.table import CONTRIBUTORS, LIFE, OWNER, STATE, VERSION
 from streamfold.records.values import decode, encode

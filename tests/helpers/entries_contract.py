@@ -2,7 +2,7 @@
 
 import pytest
 
-from streamfold.engines import Entries
+from streamfold.engines.protocol import Entries
 from streamfold.keys.table import STAMP
 from streamfold.writes.guarded import (
     CONDITION,

@@ -7,7 +7,7 @@ from random import Random
 
 import pytest
 
-from streamfold.engines import Counter
+from streamfold.engines.protocol import Counter
 from streamfold.keys.table import CONTRIBUTORS, LIFE, MARKED, OWNER, PARTNER_VERSION, STAMP, STATE, VERSION
 from streamfold.records.values import decode, encode
 from streamfold.writes.guarded import (

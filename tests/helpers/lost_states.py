@@ -9,7 +9,8 @@ from random import Random
 
 from streamfold import App, Count, Key, Max, Router, Row, Sum
 from streamfold.batch.process import check_application, process_event
-from streamfold.engines import MemoryEngine, NamedTable
+from streamfold.engines import MemoryEngine
+from streamfold.engines.protocol import NamedTable
 from streamfold.errors import ManifestError, NotOwned, SettingsError
 from streamfold.keys.marker import is_marker
 from streamfold.keys.table import MAIN, STATE

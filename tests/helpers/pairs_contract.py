@@ -2,7 +2,7 @@
 
 import pytest
 
-from streamfold.engines import Entries
+from streamfold.engines.protocol import Entries
 from streamfold.keys.table import CONTRIBUTORS, PARTNER_VERSION, VERSION
 from streamfold.writes.guarded import CONDITION, DeleteState, PutPostRow, PutRow, PutState, PutStoredCopy, StateKey
 from tests.helpers.engine_contract import EXPIRES, ROW

@@ -10,7 +10,7 @@ from streamfold.derivations.search.indexing import BOTH, BUILDING, SWAPPED, read
 from streamfold.derivations.search.local import LocalIndex
 from streamfold.derivations.search.options import OWN, own_alias
 from streamfold.derivations.search.sink import Answer
-from streamfold.engines import Segment
+from streamfold.engines.protocol import Segment
 from streamfold.errors import EngineError, EngineUnavailable
 from streamfold.keys.table import MAIN
 from streamfold.ledger.state_keys import index_key

@@ -6,7 +6,7 @@ from decimal import Decimal
 import pytest
 
 from streamfold.derivations.attributes.kind import StoredAttributes
-from streamfold.engines import Segment
+from streamfold.engines.protocol import Segment
 from streamfold.keys.key import Key
 from streamfold.keys.table import STATE
 from streamfold.writes.guarded import AddRow, Claim, DeleteRow, DeleteState, PutRow, StateKey

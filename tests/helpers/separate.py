@@ -1,7 +1,7 @@
 """Stores whose rows and state are tables of their own, as on DynamoDB: a test loses, copies or misnames one of them."""
 
-from streamfold.engines import NamedTable
 from streamfold.engines.memory import MemoryEngine
+from streamfold.engines.protocol import NamedTable
 from streamfold.keys.marker import is_reserved
 from streamfold.keys.table import STATE
 from streamfold.runtime import Knowledge, Runtime

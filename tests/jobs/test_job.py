@@ -8,8 +8,9 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from streamfold import Table
-from streamfold.engines import EmbeddedEngine, MemoryEngine, Segment
+from streamfold.engines import EmbeddedEngine, MemoryEngine
 from streamfold.engines.deadline import Deadline
+from streamfold.engines.protocol import Segment
 from streamfold.errors import Contended, EngineError, EngineUnavailable, SettingsError
 from streamfold.jobs.job import KEPT_DAYS, SEGMENTS_MAX, Job, Jobs, JobSegment
 from streamfold.proofs.choices import Drawn

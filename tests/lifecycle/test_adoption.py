@@ -6,8 +6,8 @@ import pytest
 
 from streamfold import App, Count, Key, Max, Router, Row, Sum, Table
 from streamfold.batch.process import check_application, process_event
-from streamfold.engines import NamedTable
 from streamfold.engines.embedded import EmbeddedEngine
+from streamfold.engines.protocol import NamedTable
 from streamfold.errors import NotOwned, SettingsError
 from streamfold.keys.table import STATE
 from streamfold.ledger.state_keys import adopting_key, manifest_key

@@ -9,7 +9,8 @@ import pytest
 from streamfold import App, Count, Key, Router, Row, Sum
 from streamfold.batch.manifest import PARTIAL, Manifest, note_backfill, note_filled, read_manifest
 from streamfold.batch.process import process_changes
-from streamfold.engines import MemoryEngine, ScanPage
+from streamfold.engines import MemoryEngine
+from streamfold.engines.protocol import ScanPage
 from streamfold.errors import EngineUnavailable, SettingsError, TableThrottled
 from streamfold.jobs.job import Jobs
 from streamfold.jobs.rates import StreamLag

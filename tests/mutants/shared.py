@@ -11,7 +11,8 @@ from streamfold.commit import after_commit, pending, replanning, transactions
 from streamfold.commit.buckets import FOUND_MAX
 from streamfold.commit.committer import Committer
 from streamfold.commit.pending import Progress
-from streamfold.engines import Entries, MemoryEngine
+from streamfold.engines import MemoryEngine
+from streamfold.engines.protocol import Entries
 from streamfold.keys.table import EDGE, OWNER
 from streamfold.ledger import contribution, difference
 from streamfold.ledger import step as ledger

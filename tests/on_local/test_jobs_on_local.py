@@ -1,6 +1,6 @@
 """A job on DynamoDB Local: made, listed, changed, moved on and ended by the engine's own requests."""
 
-from streamfold.engines import Segment
+from streamfold.engines.protocol import Segment
 from streamfold.jobs.job import Jobs, JobSegment
 from streamfold.writes.guarded import PutRow
 from tests.helpers.engine_contract import SHOP, dynamo_store

@@ -1,7 +1,7 @@
 """What the engine's calls consume on DynamoDB Local, against DynamoDB's prices."""
 
-from streamfold.engines import Segment
 from streamfold.engines.dynamodb_client import Consumed, Meter
+from streamfold.engines.protocol import Segment
 from streamfold.keys.table import STATE
 from streamfold.writes.guarded import Claim, PutRow, StateKey
 from tests.helpers.engine_contract import EXPIRES, LEDGER, SHOP, dynamo_store

@@ -3,7 +3,8 @@
 import pytest
 
 from streamfold import Table
-from streamfold.engines import Counter, MemoryEngine, Segment
+from streamfold.engines import MemoryEngine
+from streamfold.engines.protocol import Counter, Segment
 from streamfold.errors import EngineUnavailable
 from streamfold.proofs.choices import Choices
 from streamfold.proofs.faults import FAULTS, FaultyEngine

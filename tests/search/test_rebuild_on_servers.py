@@ -10,7 +10,8 @@ from streamfold import App, Document, Key, Router
 from streamfold.batch.process import process_changes
 from streamfold.derivations.search.indexes import OPENED, SearchIndex, ServerAliases, create_index
 from streamfold.derivations.search.options import own_alias
-from streamfold.engines import MemoryEngine, Segment
+from streamfold.engines import MemoryEngine
+from streamfold.engines.protocol import Segment
 from streamfold.keys.table import MAIN
 from streamfold.lifecycle.search import IndexVerifier, Rebuild
 from streamfold.replay.replay import newest_sources

@@ -51,7 +51,7 @@ from streamfold.batch.order import ItemWork
 from streamfold.commit.ledger_items import filled
 from streamfold.commit.pending import NamedRows, PendingWork
 from streamfold.commit.transactions import read_state_in_calls
-from streamfold.engines import StateItems
+from streamfold.engines.protocol import StateItems
 from streamfold.errors import EngineError, EngineUnavailable, RecordError
 from streamfold.ledger.contribution import LedgerItem, needs_no_finishing, stored_rows
 from streamfold.ledger.state_keys import ledger_key

@@ -11,7 +11,7 @@ from streamfold.batch.report import Report, add_failures, merge
 from streamfold.commit.outcome import Failure, Tallies, Triage
 from streamfold.commit.pending import PendingWork
 from streamfold.derivations.derivation import Finishing, derivation, fans_out
-from streamfold.engines import OWN_VERSION, OwnStream
+from streamfold.engines.protocol import OWN_VERSION, OwnStream
 from streamfold.errors import ItemFault, NotStarted
 from streamfold.jobs.fan_outs import REMOVED, ROWS, FanOuts, Paged, is_over
 from streamfold.jobs.job import Job, JobSegment

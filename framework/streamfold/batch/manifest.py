@@ -9,8 +9,8 @@ from typing import Any, NamedTuple
 
 from streamfold.batch.ownership import UNMARKED, Marked, Ownership, is_guarded
 from streamfold.batch.stored_schema import learn, schema_keys
-from streamfold.engines import Engine, StateItems
 from streamfold.engines.deadline import TRIES_MAX
+from streamfold.engines.protocol import Engine, StateItems
 from streamfold.errors import Contended, ManifestError, damaged, manual
 from streamfold.keys.table import MAIN
 from streamfold.ledger.state_keys import manifest_key

@@ -26,8 +26,8 @@ from types import MappingProxyType
 from typing import Any, NamedTuple
 
 from streamfold.derivations.derivation import contributing, derivation
-from streamfold.engines import NamedTable, Seekable
 from streamfold.engines.deadline import TRIES_MAX
+from streamfold.engines.protocol import NamedTable, Seekable
 from streamfold.errors import Contended, DeclarationError, NotOwned, damaged, manual
 from streamfold.keys.key import Key
 from streamfold.keys.marker import marker_key

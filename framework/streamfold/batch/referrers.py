@@ -30,7 +30,7 @@ from streamfold.commit.outcome import Failed, Outcome, explained, lacks_the_reco
 from streamfold.commit.pending import PendingWork
 from streamfold.commit.plan import Deferred
 from streamfold.derivations.derivation import Finishing, Work, derivation
-from streamfold.engines import Entries
+from streamfold.engines.protocol import Entries
 from streamfold.errors import HandlerError, ItemFault, RecordError, joined_key, reason
 from streamfold.jobs.fan_outs import ROWS, SEGMENTS, FanOuts, Paged, segment_bounds
 from streamfold.jobs.job import Job, JobSegment

@@ -16,7 +16,7 @@ from streamfold.commit.outcome import Failed
 from streamfold.commit.pending import NamedByHandler, NamedRows, PendingWork
 from streamfold.commit.plan import Unit, ledger_unit
 from streamfold.derivations.derivation import contributed
-from streamfold.engines import StateItems
+from streamfold.engines.protocol import StateItems
 from streamfold.errors import EngineError, EngineUnavailable, HandlerError
 from streamfold.ledger.contribution import Contribution, LedgerItem, pending_rows, stored_rows, stored_text
 from streamfold.ledger.lives import Lives, as_stored

@@ -32,7 +32,7 @@ from streamfold.commit.plan import Plan, Unit, pack, unit_of
 from streamfold.commit.referents import Asked, LookedUp, look_up
 from streamfold.commit.taking_back import without_refused
 from streamfold.derivations.derivation import LOST, derived
-from streamfold.engines import StoredItem
+from streamfold.engines.protocol import StoredItem
 from streamfold.errors import EngineError, HandlerError, RecordError, joined_key
 from streamfold.keys.table import Table, is_in_state
 from streamfold.ledger.contribution import BEFORE_ALL, Contribution, LedgerItem, stored_rows, stored_text

@@ -12,9 +12,9 @@ from streamfold.app import App
 from streamfold.batch.fan_outs import run_fan_outs
 from streamfold.batch.process import process_changes
 from streamfold.batch.report import Report, merge
-from streamfold.engines import Engine
 from streamfold.engines.dynamodb import DynamoEngine
 from streamfold.engines.dynamodb_client import make_client, unreachable
+from streamfold.engines.protocol import Engine
 from streamfold.engines.requests import ActionRequest
 from streamfold.errors import EngineError, joined_key, refusal
 from streamfold.keys.table import STATE, Table

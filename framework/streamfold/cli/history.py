@@ -28,7 +28,7 @@ from streamfold.derivations.audit.history import (
     moment,
 )
 from streamfold.derivations.audit.kind import audit_routes, item_values, plain_row, typed_values
-from streamfold.engines import Engine
+from streamfold.engines.protocol import Engine
 from streamfold.errors import SettingsError, joined_key, printable
 from streamfold.keys.field import datetime_text
 from streamfold.keys.key import Key

@@ -13,7 +13,7 @@ from typing import Any, NamedTuple
 from streamfold.app import App
 from streamfold.cli.output import Grid, note
 from streamfold.derivations.audit.kind import typed_values
-from streamfold.engines import Engine, StoredItem
+from streamfold.engines.protocol import Engine, StoredItem
 from streamfold.errors import EngineError, RecordError, SettingsError, joined_key, printable, shortened
 from streamfold.keys.field import datetime_text
 from streamfold.keys.key import Key

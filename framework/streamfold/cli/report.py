@@ -16,7 +16,7 @@ from streamfold.cli.output import counted, note
 from streamfold.cli.session import Session
 from streamfold.cli.summary import frames_of
 from streamfold.derivations.audit.kind import audit_routes
-from streamfold.engines import Engine
+from streamfold.engines.protocol import Engine
 from streamfold.errors import plain, shortened
 from streamfold.keys.key import Key, template_text
 from streamfold.keys.table import CONTRIBUTORS

@@ -23,10 +23,10 @@ from streamfold.batch.manifest import RETIRED, Manifest, read_manifest
 from streamfold.batch.process import check_application, check_settings, undeclared_names
 from streamfold.cli.output import can_ask, note, warn
 from streamfold.derivations.search.indexes import searches_of
-from streamfold.engines import ChainEngine, Engine
 from streamfold.engines.call_slots import Threads
 from streamfold.engines.embedded import EmbeddedEngine
 from streamfold.engines.memory import MemoryEngine
+from streamfold.engines.protocol import Engine, KeptState
 from streamfold.engines.state_file import APPLICATION_ID
 from streamfold.errors import SettingsError, StreamfoldError
 from streamfold.keys.table import MAIN, Table
@@ -180,7 +180,7 @@ class Session:
         return read_manifest(self.app.name, self.engine)
 
     @property
-    def local(self) -> ChainEngine | None:
+    def local(self) -> KeptState | None:
         """The engine of a local state, to which no stream delivers; None for DynamoDB."""
         return self.engine.durable
 

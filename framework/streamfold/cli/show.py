@@ -32,7 +32,7 @@ from streamfold.derivations.search.indexes import find_index, index_fields, sear
 from streamfold.derivations.search.local import LocalIndex, local_indexes
 from streamfold.derivations.search.options import GONE, GONE_AT, options_of, shown_index
 from streamfold.derivations.search.sink import Found
-from streamfold.engines import Engine, StoredItem
+from streamfold.engines.protocol import Engine, StoredItem
 from streamfold.errors import KeyValueError, SettingsError
 from streamfold.keys.field import datetime_text
 from streamfold.keys.key import Key

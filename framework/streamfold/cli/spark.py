@@ -20,7 +20,7 @@ from streamfold.app import App
 from streamfold.cli.jobs import note_failed, with_fan_outs
 from streamfold.cli.session import Store, load_application, make_settings, metered, open_store
 from streamfold.cli.work import add_page, lag_of, page_line
-from streamfold.engines import ScanCursor, ScanPage, Segment
+from streamfold.engines.protocol import ScanCursor, ScanPage, Segment
 from streamfold.errors import EngineError, SettingsError, shortened
 from streamfold.jobs.job import Job, Jobs
 from streamfold.keys.table import Table

@@ -10,8 +10,8 @@ from streamfold.commit.outcome import Failed
 from streamfold.commit.pending import ChangedByRow, Progress
 from streamfold.commit.plan import KeyedPut
 from streamfold.commit.transactions import by_table, in_slots, may_pass, not_shown, read_rows
-from streamfold.engines import Engine, Entries, Inserted
 from streamfold.engines.deadline import TRIES_MAX
+from streamfold.engines.protocol import Engine, Entries, Inserted
 from streamfold.errors import (
     Contended,
     EngineError,

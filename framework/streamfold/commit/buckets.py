@@ -26,7 +26,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 from streamfold.commit.mover import LostRow, Mover
 from streamfold.commit.outcome import Failed
 from streamfold.commit.transactions import all_in_slots, read_state
-from streamfold.engines import Entries
+from streamfold.engines.protocol import Entries
 from streamfold.errors import (
     Contended,
     EngineError,

@@ -16,7 +16,7 @@ from streamfold.commit.transactions import (
     read_rows,
     send,
 )
-from streamfold.engines import Engine, Entries
+from streamfold.engines.protocol import Engine, Entries
 from streamfold.errors import EngineError, HandlerError
 from streamfold.keys.table import CONTRIBUTORS, VERSION
 from streamfold.ledger.state_keys import claimed_identity, names_of_rows, row_name, version_of

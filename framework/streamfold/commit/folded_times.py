@@ -6,16 +6,13 @@ of, whatever the batch.
 """
 
 from collections.abc import Iterable, Sequence
-from typing import TYPE_CHECKING
 
 from streamfold.commit.plan import Unit
+from streamfold.engines.protocol import ItemTimes
 from streamfold.ledger.step import Step
 from streamfold.records.change import Change, ItemKey, times_of
 from streamfold.runtime import Runtime
 from streamfold.writes.guarded import RowKey, StateKey
-
-if TYPE_CHECKING:  # only a local store has them
-    from streamfold.engines.own_stream import ItemTimes
 
 
 def note_times(runtime: Runtime, changes: Sequence[Change]) -> None:
@@ -64,6 +61,6 @@ def _seconds(runtime: Runtime, item: ItemKey) -> float:
     return runtime.own_stream.item_times.of(item) or runtime.own_stream.source_seconds(item)
 
 
-def _times(runtime: Runtime) -> "ItemTimes | None":
+def _times(runtime: Runtime) -> ItemTimes | None:
     """The times to fold into; None where no change of a row is kept for others."""
     return runtime.own_stream.item_times if runtime.folds_times and runtime.own_stream is not None else None

@@ -2,7 +2,7 @@
 
 from collections.abc import Collection
 
-from streamfold.engines import Engine
+from streamfold.engines.protocol import Engine
 from streamfold.errors import EngineUnavailable, redacted
 from streamfold.ledger.contribution import LedgerItem, elsewhere, kept_text
 from streamfold.ledger.state_keys import contribution_key

@@ -16,7 +16,7 @@ from streamfold.commit.pending import NamedByHandler, PendingWork
 from streamfold.commit.plan import Unit, ledger_unit
 from streamfold.commit.taking_back import without_refused
 from streamfold.commit.transactions import read_state
-from streamfold.engines import Engine, StateItems
+from streamfold.engines.protocol import Engine, StateItems
 from streamfold.errors import EngineError, HandlerError
 from streamfold.ledger.contribution import Contribution, LedgerItem
 from streamfold.ledger.lives import NO_ROWS, Lives

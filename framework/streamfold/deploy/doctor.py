@@ -63,8 +63,8 @@ from streamfold.deploy.rules import (
     visibility_rule,
 )
 from streamfold.deploy.template_file import ABSENT
-from streamfold.engines import NamedTable
 from streamfold.engines.keys import key_attributes
+from streamfold.engines.protocol import NamedTable
 from streamfold.errors import SettingsError, manual
 from streamfold.keys.table import MAIN, MARKED, NO_TRANSACTIONS, STATE, STRONG
 from streamfold.ledger.state_keys import fan_outs_partition, identity_key

@@ -8,7 +8,7 @@ from dataclasses import dataclass, field
 from functools import lru_cache
 from typing import Any, NamedTuple
 
-from streamfold.engines import StoredItem
+from streamfold.engines.protocol import StoredItem
 from streamfold.records.change import Change, ItemKey, item_name
 from streamfold.routes.route import Fields, Route
 from streamfold.writes.guarded import RowKey

@@ -10,7 +10,7 @@ from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from math import ceil
 from typing import TYPE_CHECKING, Any, NamedTuple
 
-from streamfold.engines import (
+from streamfold.engines.protocol import (
     Counter,
     Entries,
     Finished,
@@ -30,7 +30,10 @@ from streamfold.settings.limits import ACTIONS_MAX, KEYS_MAX, STATEMENTS_MAX
 from streamfold.writes.guarded import GuardedWrite, PutPostRow, PutRow, PutState, Refused, RowKey, StateKey
 
 if TYPE_CHECKING:
-    from streamfold.engines import Engine, OwnStream
+    from streamfold.engines.protocol import (
+        Engine,
+        OwnStream,
+    )
 
 WRITE_BYTES, READ_BYTES = 1024, 4096
 """Bytes of a write unit, and of a strongly consistent read unit (Developer Guide, read-write-operations)."""

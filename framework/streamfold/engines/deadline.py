@@ -7,20 +7,22 @@ import random
 import time
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
-from streamfold.engines import (
+from streamfold.engines.protocol import (
     Counter,
     Engine,
     Entries,
     Finished,
     Inserted,
+    KeptState,
     OwnStream,
     Page,
     ScanCursor,
     ScanPage,
     Seekable,
     Segment,
+    SeparateTables,
     StoredItem,
 )
 from streamfold.errors import NotStarted
@@ -28,9 +30,6 @@ from streamfold.keys.key_part import KeyValue
 from streamfold.keys.table import Table
 from streamfold.records.change import ItemKey
 from streamfold.writes.guarded import GuardedWrite, PutPostRow, PutRow, PutState, Refused, RowKey, StateKey
-
-if TYPE_CHECKING:
-    from streamfold.engines import EmbeddedEngine, SeparateTables
 
 TRIES_MAX = 8
 """Tries if others change the same items, or a table is busy; afterwards the records are retried."""
@@ -118,11 +117,11 @@ class Timed:
         return self.engine.by_prefix
 
     @property
-    def durable(self) -> "EmbeddedEngine | None":
+    def durable(self) -> KeptState | None:
         return self.engine.durable
 
     @property
-    def separate(self) -> "SeparateTables | None":
+    def separate(self) -> SeparateTables | None:
         return self.engine.separate
 
     def begin(self) -> None:

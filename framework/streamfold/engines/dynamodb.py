@@ -7,7 +7,16 @@ from typing import TYPE_CHECKING, Any
 
 from botocore.exceptions import BotoCoreError, ClientError
 
-from streamfold.engines import (
+from streamfold.engines.dynamodb_client import (
+    FORBIDDEN,
+    Calls,
+    plain_item,
+    table_id,
+    unreachable,
+)
+from streamfold.engines.keys import cursor_text, start_of, stored_key
+from streamfold.engines.local_writes import NO_ITEM, local_write
+from streamfold.engines.protocol import (
     Counter,
     Entries,
     Finished,
@@ -19,15 +28,6 @@ from streamfold.engines import (
     Segment,
     StoredItem,
 )
-from streamfold.engines.dynamodb_client import (
-    FORBIDDEN,
-    Calls,
-    plain_item,
-    table_id,
-    unreachable,
-)
-from streamfold.engines.keys import cursor_text, start_of, stored_key
-from streamfold.engines.local_writes import NO_ITEM, local_write
 from streamfold.engines.requests import ActionRequest, is_sent
 from streamfold.engines.statements import BUSY, Answered, Statements, code, cut
 from streamfold.errors import EngineError, EngineUnavailable, HandlerError, TableThrottled, in_brackets, redacted

@@ -40,9 +40,9 @@ from botocore.exceptions import (
     SSOError,
 )
 
-from streamfold.engines import StoredItem
 from streamfold.engines.dead_connections import retry_closed
 from streamfold.engines.deadline import Deadline
+from streamfold.engines.protocol import StoredItem
 from streamfold.engines.requests import Requests
 from streamfold.errors import (
     EngineError,

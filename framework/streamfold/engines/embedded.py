@@ -13,11 +13,17 @@ from pathlib import Path
 from typing import Any, Self, TypeVar
 from weakref import finalize
 
-from streamfold.engines import (
+from streamfold.engines.item_cache import UNKNOWN, KeptItem, KeptItems, KeptStates, kept_max
+from streamfold.engines.keys import ItemOrRowKey, cursor_after, hash_of, hashes, key_attributes, start_after
+from streamfold.engines.local_store import NEW_IMAGES, FoundItems, GuardedItems, carried_out, page_of
+from streamfold.engines.local_writes import LocalWrite
+from streamfold.engines.own_stream import DerivedStream, change_of
+from streamfold.engines.protocol import (
     OWN_VERSION,
     Declared,
     Entries,
     Inserted,
+    ItemTimes,
     OwnRecord,
     Page,
     ScanCursor,
@@ -27,11 +33,6 @@ from streamfold.engines import (
     Wanted,
     declared,
 )
-from streamfold.engines.item_cache import UNKNOWN, KeptItem, KeptItems, KeptStates, kept_max
-from streamfold.engines.keys import ItemOrRowKey, cursor_after, hashes, key_attributes, start_after
-from streamfold.engines.local_store import NEW_IMAGES, FoundItems, GuardedItems, carried_out, page_of
-from streamfold.engines.local_writes import LocalWrite
-from streamfold.engines.own_stream import DerivedStream, ItemTimes, change_of
 from streamfold.engines.state_file import ReplayProgress, StateFile
 from streamfold.errors import EngineError
 from streamfold.keys.key_part import KeyValue
@@ -123,7 +124,6 @@ class StatePages(ABC):
         return (self._file.item(text) for (text,) in self._asked(ITEMS_FROM, values))
 
     def source_items(self, table: Table, partition: Any = None) -> Iterator[StoredItem]:
-        """The source items of a table, or of one partition of it, without derived rows."""
         return self._items(table, partition, "AND version IS NOT NULL")
 
     def page(self, table: Table, partition: KeyValue, begins: str, after: KeyValue | None, limit: int) -> Page:
@@ -152,7 +152,6 @@ class StatePages(ABC):
         return (encode({"pk": pk, "sk": sk, **attributes})["M"] for pk, sk, attributes in found)
 
     def state_partitions(self, prefix: str) -> list[str]:
-        """The partition keys of state items that begin with this text."""
         found = self._asked(f"{PARTITIONS} ORDER BY pk", {"first": prefix, "end": prefix + HIGHEST})
         return [pk for (pk,) in found]
 
@@ -388,6 +387,7 @@ class EmbeddedEngine(StateReads, GuardedItems):
         self.path = path
         self.actions_max = actions_max
         super().__init__(StateFile(path))
+        self._file.create_function("hash_of", 1, hash_of, deterministic=True)
         self._stream = DerivedStream(self._file)
         self.item_times: ItemTimes = ItemTimes()
         self.progress: ReplayProgress = ReplayProgress(self._file)
@@ -449,7 +449,6 @@ class EmbeddedEngine(StateReads, GuardedItems):
     # Beyond the protocol, for local replays: source images, and the stream of derived rows.
 
     def put_sources(self, images: Iterable[SourceImage | tuple[ItemKey, Mapping[str, Any] | None, str]]) -> None:
-        """Puts source images (None: removed) unless a newer one is stored. They make no stream records."""
         with self._work():
             self._write_rows()
             written, loaded = [], self._loaded()
@@ -472,7 +471,6 @@ class EmbeddedEngine(StateReads, GuardedItems):
         return bool(self._loaded())
 
     def stored_sources(self, items: Iterable[ItemKey]) -> dict[ItemKey, StoredSource]:
-        """The stored states of source items, also of those whose absence an export shows."""
         loaded = self._loaded()
         found = ((item, self._source(item, loaded)) for item in items)
         return {item: stored for item, stored in found if stored is not None}
@@ -481,11 +479,9 @@ class EmbeddedEngine(StateReads, GuardedItems):
         return (self._file.item(text) for (text,) in self._asked(OLDER_SOURCES, (table.name, at)))
 
     def covered_until(self, table: Table) -> int:
-        """The time up to which loaded exports show a whole table, epoch microseconds; 0: none does."""
         return self._loaded().get(table.name, 0)
 
     def note_loaded(self, table: Table, at: int) -> None:
-        """Notes up to which time loaded exports show a whole table; 0: they show some of its items."""
         with self._work():
             self._file.execute(SET_LOADED, (table.name, at))
 

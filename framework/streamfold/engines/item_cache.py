@@ -8,7 +8,7 @@ from bisect import bisect_left, bisect_right, insort
 from collections.abc import Hashable, Iterable, Sequence
 from typing import Any, Generic, NamedTuple, TypeVar
 
-from streamfold.engines import Entries
+from streamfold.engines.protocol import Entries
 from streamfold.writes.guarded import StateKey
 
 PARTITION_ENTRIES_MAX = 2_000

@@ -11,7 +11,7 @@ from itertools import chain, islice
 from typing import Any
 from zlib import crc32
 
-from streamfold.engines import ScanCursor, Segment
+from streamfold.engines.protocol import ScanCursor, Segment
 from streamfold.keys.key import PARTITION_BYTES_MAX, SORT_BYTES_MAX
 from streamfold.keys.key_part import LETTER_BYTES_MAX
 from streamfold.keys.table import STATE, Table

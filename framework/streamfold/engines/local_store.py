@@ -10,11 +10,20 @@ from abc import ABC, abstractmethod
 from collections.abc import Collection, Iterable, Mapping, Sequence
 from contextlib import AbstractContextManager
 from functools import cached_property
-from typing import TYPE_CHECKING, Any, Self
+from typing import Any, Self
 
-from streamfold.engines import OWN_VERSION, Counter, Finished, Inserted, Page, StoredItem, Wanted
 from streamfold.engines.keys import ItemOrRowKey, key_attributes, key_too_long
 from streamfold.engines.local_writes import NO_ITEM, LocalWrite, local_write
+from streamfold.engines.protocol import (
+    OWN_VERSION,
+    Counter,
+    Finished,
+    Inserted,
+    Page,
+    SeparateTables,
+    StoredItem,
+    Wanted,
+)
 from streamfold.errors import HandlerError
 from streamfold.keys.key_part import LETTER_BYTES_MAX
 from streamfold.keys.table import STATE, Table
@@ -42,9 +51,6 @@ from streamfold.writes.guarded import (
     UpdateSource,
     too_large,
 )
-
-if TYPE_CHECKING:
-    from streamfold.engines import SeparateTables
 
 OF_SOURCES = frozenset((AbsentSource, DeleteSource, UpdateSource))
 FoundItems = dict[ItemOrRowKey, dict[str, Any] | None]
@@ -75,7 +81,7 @@ class GuardedItems(ABC):
         return self
 
     @property
-    def separate(self) -> "SeparateTables | None":
+    def separate(self) -> SeparateTables | None:
         return None
 
     def transact(self, writes: Sequence[GuardedWrite], expires_at: int) -> Refused | None:

@@ -10,10 +10,14 @@ from contextlib import AbstractContextManager, nullcontext
 from itertools import islice, takewhile
 from typing import Any
 
-from streamfold.engines import (
+from streamfold.engines.keys import ItemOrRowKey, KeyOrder, cursor_after, key_attributes, stored_key
+from streamfold.engines.local_store import NEW_IMAGES, FoundItems, GuardedItems, carried_out, page_of
+from streamfold.engines.own_stream import OwnRecords, change_of
+from streamfold.engines.protocol import (
     OWN_VERSION,
     Declared,
     Entries,
+    ItemTimes,
     NamedTable,
     OwnRecord,
     Page,
@@ -24,9 +28,6 @@ from streamfold.engines import (
     Wanted,
     declared,
 )
-from streamfold.engines.keys import ItemOrRowKey, KeyOrder, cursor_after, key_attributes, stored_key
-from streamfold.engines.local_store import NEW_IMAGES, FoundItems, GuardedItems, carried_out, page_of
-from streamfold.engines.own_stream import ItemTimes, OwnRecords, change_of
 from streamfold.errors import EngineError
 from streamfold.keys.key_part import KeyValue
 from streamfold.keys.marker import is_marker
@@ -197,7 +198,6 @@ class MemoryEngine(MemoryReads, GuardedItems):
         """Nothing is held open."""
 
     def put_sources(self, images: Iterable[SourceImage | tuple[ItemKey, StoredItem | None, str]]) -> None:
-        """Puts source images (None: removed) unless a newer one is stored. They make no stream records."""
         for given in images:
             image = SourceImage(*given)
             known = self._sources.get(image.item)

@@ -3,17 +3,15 @@ itself removed or updated. Dictionaries keep it in lists, a state file in a tabl
 """
 
 from bisect import bisect_left, bisect_right
-from collections.abc import Collection, Iterable, Iterator, Mapping
+from collections.abc import Collection, Iterator, Mapping
 from itertools import islice
 from typing import TYPE_CHECKING, Any
 
-from streamfold.engines import OWN_VERSION, OwnRecord, StoredItem
-from streamfold.records.change import ItemKey
+from streamfold.engines.protocol import OWN_VERSION, OwnRecord, StoredItem
 from streamfold.records.encoded import item_text
 from streamfold.records.values import same
 
 if TYPE_CHECKING:  # dictionaries need no SQLite
-    from streamfold.engines.keys import ItemOrRowKey
     from streamfold.engines.state_file import StateFile
 
 STREAM_LABEL = "embedded"
@@ -21,38 +19,6 @@ STREAM_LABEL = "embedded"
 BEHIND = "SELECT sequence, record FROM stream WHERE grp = ? AND sequence > ? ORDER BY sequence LIMIT ?"
 DROP = "DELETE FROM stream WHERE grp = ? AND sequence = ?"
 PUT_CURSOR = "INSERT INTO cursor VALUES (?, ?) ON CONFLICT DO UPDATE SET sequence = excluded.sequence"
-
-
-class ItemTimes:
-    """The times of a batch's records by item, and the greatest of those that were folded into each row; epoch seconds.
-
-    Unknown times are 0. The change of a row in the own stream gets the time of its row: were it that of another record
-    of the batch, or of this machine, a feed would take the posts of an old recording for expired.
-    """
-
-    def __init__(self) -> None:
-        self._items: dict[ItemKey, float] = {}
-        self._rows: dict[ItemOrRowKey, float] = {}
-
-    def note(self, item: ItemKey, seconds: float) -> None:
-        if seconds > self._items.get(item, 0.0):
-            self._items[item] = seconds
-
-    def of(self, item: ItemKey) -> float:
-        return self._items.get(item, 0.0)
-
-    def fold(self, seconds: float, rows: Iterable["ItemOrRowKey"]) -> None:
-        """Notes that records up to this time are folded into rows."""
-        if seconds:
-            for row in rows:
-                self._rows[row] = max(self._rows.get(row, 0.0), seconds)
-
-    def of_row(self, row: "ItemOrRowKey") -> float:
-        return self._rows.get(row, 0.0)
-
-    def clear(self) -> None:
-        self._items.clear()
-        self._rows.clear()
 
 
 def change_of(
@@ -107,19 +73,16 @@ class OwnRecords:
             self._queues.setdefault(group, _Queue()).add(self._last, change)
 
     def pending(self, limit: int, group: str | None = None) -> list[OwnRecord]:
-        """The first records that were not processed yet."""
         found: dict[int, dict[str, Any]] = {}
         for queue in self._of(group):
             found.update(queue.pending(limit))
         return [own_lambda_record(sequence, found[sequence]) for sequence in sorted(found)[:limit]]
 
     def advance(self, sequence: int, done: Collection[int], group: str | None = None) -> None:
-        """Stores the position up to which records were read, and drops records that are ``done``."""
         for queue in self._of(group):
             queue.advance(sequence, done)
 
     def retry(self, group: str | None = None) -> None:
-        """Makes the records that failed pending again."""
         for queue in self._of(group):
             queue.retry()
 
@@ -179,17 +142,13 @@ class DerivedStream:
             self._added.setdefault(group, {})[self._last] = change
 
     def pending(self, limit: int, group: str | None = None) -> list[OwnRecord]:
-        """The first records that were not processed yet."""
         found: dict[int, dict[str, Any]] = {}
         for each in self._groups(group):
             found.update(self._first(each, limit))
         return [own_lambda_record(sequence, found[sequence]) for sequence in sorted(found)[:limit]]
 
     def advance(self, sequence: int, done: Collection[int], group: str | None = None) -> None:
-        """Stores the position up to which records were read, and drops records that are ``done``.
-
-        Only records that were processed here are dropped: another process may have returned records meanwhile.
-        """
+        # Only records that were processed here are dropped: another process may have returned records meanwhile.
         last = self._stored_last()
         stored = [each for each in done if each <= last]
         for name in self._groups(group):
@@ -200,7 +159,6 @@ class DerivedStream:
             self._positions[name] = sequence
 
     def retry(self, group: str | None = None) -> None:
-        """Makes the records that failed pending again."""
         for name in self._groups(group):
             (first,) = self._file.one("SELECT min(sequence) FROM stream WHERE grp = ?", (name,))
             remaining = [each for each in (first, next(iter(self._added.get(name, ())), None)) if each is not None]

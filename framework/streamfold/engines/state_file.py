@@ -12,7 +12,6 @@ from pathlib import Path
 from time import sleep
 from typing import TYPE_CHECKING, Any
 
-from streamfold.engines.keys import hash_of
 from streamfold.errors import EngineError, SettingsError
 from streamfold.settings.readers import make_private
 
@@ -112,6 +111,7 @@ class StateFile:
         connection = connect(path)
         self.execute: Callable[..., sqlite3.Cursor] = connection.execute
         self.executemany: Callable[..., sqlite3.Cursor] = connection.executemany
+        self.create_function: Callable[..., None] = connection.create_function
         self.close: Callable[[], None] = connection.close
         self._connection = connection
         self._version = 0
@@ -252,7 +252,6 @@ def _prepare(connection: sqlite3.Connection, path: str | Path | None) -> None:
     connection.execute("PRAGMA synchronous = NORMAL")
     connection.execute(f"PRAGMA cache_size = -{CACHE_KIB}")
     connection.execute(f"PRAGMA wal_autocheckpoint = {LOG_BYTES_MAX // PAGE_BYTES}")
-    connection.create_function("hash_of", 1, hash_of, deterministic=True)
     if not tables:
         marked = f"PRAGMA application_id = {APPLICATION_ID}; PRAGMA user_version = {FORMAT};"
         connection.executescript(f"BEGIN IMMEDIATE; {marked} {SCHEMA} COMMIT;")

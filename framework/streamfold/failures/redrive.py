@@ -15,8 +15,8 @@ from streamfold.batch.process import check_application, plan_changes, process_ch
 from streamfold.batch.report import Report
 from streamfold.batch.visits import item_of_record
 from streamfold.derivations.derivation import contributing, derivation, reads_items
-from streamfold.engines import OWN_VERSION
 from streamfold.engines.own_stream import STREAM_LABEL
+from streamfold.engines.protocol import OWN_VERSION
 from streamfold.errors import RecordError, SettingsError, shown
 from streamfold.failures.failed_records import Delivered, StreamRange, Waiting, WaitingDocument, function_of, left_of
 from streamfold.failures.repair import Repair, Repaired, reconciled_by_item

@@ -9,7 +9,7 @@ from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import replace
 from typing import Any, NamedTuple
 
-from streamfold.engines import Entries
+from streamfold.engines.protocol import Entries
 from streamfold.errors import Contended, RecordError, redacted, refusal, shown
 from streamfold.jobs.job import Job, JobSegment, loaded, read_job, read_segments, text_of
 from streamfold.ledger.state_keys import fan_outs_partition, segment_key

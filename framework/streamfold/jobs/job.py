@@ -9,8 +9,8 @@ from datetime import UTC, datetime
 from secrets import token_hex
 from typing import Any, Protocol, TypeVar
 
-from streamfold.engines import Engine, Entries
 from streamfold.engines.deadline import Deadline
+from streamfold.engines.protocol import Engine, Entries
 from streamfold.errors import Contended, SettingsError, damaged
 from streamfold.ledger.state_keys import jobs_partition, segment_key, segments_partition
 from streamfold.runtime import Runtime

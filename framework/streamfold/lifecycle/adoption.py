@@ -24,7 +24,7 @@ from streamfold.batch.ownership import (
     parsed,
     read_marker,
 )
-from streamfold.engines import Engine, Inserted, StoredItem
+from streamfold.engines.protocol import Engine, Inserted, StoredItem
 from streamfold.errors import EngineError, SettingsError
 from streamfold.keys.table import DERIVED, OWNER, STATE, Table
 from streamfold.ledger.state_keys import adopting_key, identity_key, manifest_key

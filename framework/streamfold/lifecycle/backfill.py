@@ -8,9 +8,9 @@ from typing import Any, ClassVar, NamedTuple, Protocol, cast
 
 from streamfold.batch.manifest import note_backfill, note_filled
 from streamfold.derivations.audit.puts import has_history, initial_row, initial_target
-from streamfold.engines import Engine, Inserted, ScanCursor, ScanPage, Segment, StoredItem
 from streamfold.engines.capacity import READ_BYTES
 from streamfold.engines.deadline import TRIES_MAX, Deadline
+from streamfold.engines.protocol import Engine, Inserted, ScanCursor, ScanPage, Segment, StoredItem
 from streamfold.errors import (
     EngineError,
     EngineUnavailable,

@@ -10,8 +10,8 @@ from typing import Any, NamedTuple
 from streamfold.commit.after_commit import read_shows
 from streamfold.commit.referents import Asked, LookedUp, look_up
 from streamfold.derivations.derivation import derived
-from streamfold.engines import Engine, StoredItem
 from streamfold.engines.memory import MemoryEngine
+from streamfold.engines.protocol import Engine, StoredItem
 from streamfold.errors import ItemFault, RecordError, SettingsError
 from streamfold.ledger.contribution import (
     NOTHING,

@@ -8,7 +8,7 @@ from typing import Any, NamedTuple, TypeVar
 from streamfold.commit.ledger_items import filled
 from streamfold.commit.referents import Asked, LookedUp, look_up
 from streamfold.derivations.derivation import derived
-from streamfold.engines import Engine, StoredItem
+from streamfold.engines.protocol import Engine, StoredItem
 from streamfold.ledger.contribution import (
     Contribution,
     HeldEntries,

@@ -19,7 +19,7 @@ from pathlib import Path
 from tempfile import SpooledTemporaryFile
 from typing import IO, Any, NamedTuple, cast
 
-from streamfold.engines import ScanCursor, ScanPage, Segment, StoredItem
+from streamfold.engines.protocol import ScanCursor, ScanPage, Segment, StoredItem
 from streamfold.errors import RecordError, SettingsError, refusal
 from streamfold.keys.marker import is_marker
 from streamfold.keys.table import Table

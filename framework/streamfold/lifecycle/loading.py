@@ -10,8 +10,7 @@ from dataclasses import dataclass, field
 from datetime import UTC, datetime
 from itertools import islice
 
-from streamfold.engines import StoredItem
-from streamfold.engines.embedded import EmbeddedEngine
+from streamfold.engines.protocol import KeptState, StoredItem
 from streamfold.errors import SettingsError
 from streamfold.keys.field import datetime_text
 from streamfold.keys.marker import is_marker
@@ -38,7 +37,7 @@ class LoadedExport:
     gap: tuple[int, int] | None = None  # a time that no export of the state covers, epoch microseconds
 
 
-def load(application: Application, state: EmbeddedEngine, export: Export) -> LoadedExport:
+def load(application: Application, state: KeptState, export: Export) -> LoadedExport:
     """Loads an export into a state, whole or not at all.
 
     Raises ``SettingsError`` for an export without times, and if it and the stored items cannot be put in order.
@@ -65,7 +64,7 @@ def load(application: Application, state: EmbeddedEngine, export: Export) -> Loa
     return loaded
 
 
-def _put(state: EmbeddedEngine, images: Sequence[SourceImage], loaded: LoadedExport) -> set[ItemKey]:
+def _put(state: KeptState, images: Sequence[SourceImage], loaded: LoadedExport) -> set[ItemKey]:
     """Puts the images that are newer, and returns the items of the others."""
     kept, others = list[SourceImage](), set[ItemKey]()
     stored = state.stored_sources(image.item for image in images)
@@ -93,7 +92,7 @@ def _image(export: Export, line: ExportLine) -> SourceImage:
     return SourceImage(line.key, line.image, BEFORE_ALL, line.at, line.old, exported=True)
 
 
-def _absent(state: EmbeddedEngine, table: Table, at: int, newer: set[ItemKey]) -> Iterator[SourceImage]:
+def _absent(state: KeptState, table: Table, at: int, newer: set[ItemKey]) -> Iterator[SourceImage]:
     """The removals of the stored items that a full export does not have. They are read before any is removed."""
     stored = [item_of(table, item) for item in state.older_sources(table, _end_of_second(at))]
     sources = state.stored_sources(stored)

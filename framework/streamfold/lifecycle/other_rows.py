@@ -27,8 +27,8 @@ from streamfold.derivations.feed.kind import (
 )
 from streamfold.derivations.feed.posts import EDGES, NEVER, POSTS, PostAndEdge, Sided, StoredCopies, StoredCopy, made
 from streamfold.derivations.feed.spreading import EDGE, UNTIL, pull_key
-from streamfold.engines import Entries, StoredItem
 from streamfold.engines.embedded import EmbeddedEngine
+from streamfold.engines.protocol import Entries, StoredItem
 from streamfold.errors import ItemFault, SettingsError
 from streamfold.keys.key import Key
 from streamfold.keys.table import CONTRIBUTORS, DERIVED, STATE, is_writers

@@ -10,7 +10,7 @@ from typing import NamedTuple
 
 from streamfold.batch.manifest import read_manifest
 from streamfold.commit.buckets import FOUND_MAX, Texts, read_deltas
-from streamfold.engines import Engine, Entries
+from streamfold.engines.protocol import Engine, Entries
 from streamfold.errors import EngineError, plain
 from streamfold.keys.table import is_in_state
 from streamfold.ledger.contribution import LedgerItem

@@ -13,7 +13,7 @@ from streamfold.batch.manifest import read_manifest
 from streamfold.commit.transactions import in_slots
 from streamfold.derivations.derivation import derivation
 from streamfold.derivations.feed.spreading import PULL
-from streamfold.engines import StoredItem
+from streamfold.engines.protocol import StoredItem
 from streamfold.errors import EngineError, SettingsError
 from streamfold.keys.table import Table, is_writers
 from streamfold.ledger.contribution import BEFORE_ALL

@@ -17,8 +17,8 @@ from streamfold.batch.ownership import take_out
 from streamfold.batch.stored_schema import drop_schema
 from streamfold.commit.buckets import WaitingDeltas, wait_for_items
 from streamfold.derivations import kept_words
-from streamfold.engines import StoredItem
 from streamfold.engines.deadline import TRIES_MAX
+from streamfold.engines.protocol import StoredItem
 from streamfold.errors import SettingsError, plain
 from streamfold.jobs.fan_outs import FanOuts
 from streamfold.jobs.job import Jobs

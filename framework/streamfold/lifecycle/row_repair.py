@@ -9,7 +9,7 @@ from streamfold.batch.manifest import Manifest
 from streamfold.batch.visits import VisitedHandler, VisitedItem, Visits
 from streamfold.commit.after_commit import recompute
 from streamfold.commit.transactions import writers_own
-from streamfold.engines import StoredItem
+from streamfold.engines.protocol import StoredItem
 from streamfold.errors import EngineError, HandlerError
 from streamfold.keys.table import (
     CONTRIBUTORS,

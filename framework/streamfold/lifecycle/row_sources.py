@@ -15,7 +15,7 @@ from streamfold.derivations.attributes.kind import stored_of
 from streamfold.derivations.audit.kind import READERS
 from streamfold.derivations.derivation import derived
 from streamfold.derivations.view.expiry import GRACE_SECONDS
-from streamfold.engines import Entries, StoredItem
+from streamfold.engines.protocol import Entries, StoredItem
 from streamfold.errors import EngineError, HandlerError, KeyValueError
 from streamfold.keys.table import CONTRIBUTORS, EDGE, LIFE, OWNER, PLACES, PLAIN_NAMES, STAMP, STATE, is_in_state
 from streamfold.ledger.contribution import (

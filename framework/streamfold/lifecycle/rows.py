@@ -12,9 +12,9 @@ from typing import Any, NamedTuple, TypeVar
 from streamfold.batch.fan_outs import run_chains
 from streamfold.batch.manifest import read_manifest
 from streamfold.derivations.derivation import derived
-from streamfold.engines import Engine, StoredItem
 from streamfold.engines.embedded import EmbeddedEngine
 from streamfold.engines.memory import MemoryEngine
+from streamfold.engines.protocol import Engine, StoredItem
 from streamfold.keys.key import Key
 from streamfold.keys.table import CONTRIBUTORS, LIFE, OWNER, Table, is_writers
 from streamfold.ledger.contribution import BEFORE_ALL, RowContribution

@@ -22,7 +22,7 @@ from streamfold.derivations.search.indexing import (
 from streamfold.derivations.search.maintenance import Comparing, Copying, ShownRoot, root_of
 from streamfold.derivations.search.options import NEXT, NUMBERED, keeps_ids, options_of
 from streamfold.derivations.search.sink import Sink
-from streamfold.engines import Counter, Segment
+from streamfold.engines.protocol import Counter, Segment
 from streamfold.errors import EngineUnavailable, HandlerError, SettingsError
 from streamfold.keys.table import Table
 from streamfold.ledger.state_keys import document_key

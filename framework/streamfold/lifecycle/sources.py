@@ -10,7 +10,7 @@ from typing import TypeVar
 from streamfold.batch.manifest import PARTIAL, RETIRED, SINCE, Manifest
 from streamfold.derivations.audit.kind import audit_routes
 from streamfold.derivations.derivation import derivation
-from streamfold.engines import Engine, Segment
+from streamfold.engines.protocol import Engine, Segment
 from streamfold.errors import SettingsError
 from streamfold.keys.table import STATE, Table
 from streamfold.ledger.contribution import BEFORE_ALL

@@ -4,7 +4,7 @@ from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
-from streamfold.engines import Engine, StoredItem
+from streamfold.engines.protocol import Engine, StoredItem
 from streamfold.ledger.contribution import LedgerItem
 from streamfold.ledger.state_keys import is_ledger_key
 from streamfold.lifecycle.explain import found_in_state, state_key

@@ -16,7 +16,7 @@ from typing import Any, NamedTuple
 
 from streamfold.commit.after_commit import cut_offs, read_shows
 from streamfold.commit.transactions import in_slots
-from streamfold.engines import Engine, Entries
+from streamfold.engines.protocol import Engine, Entries
 from streamfold.keys.table import CONTRIBUTORS, EDGE, LIFE, MARK, OWNER, PLACES, PLAIN_NAMES, STAMP
 from streamfold.ledger.contribution import partition
 from streamfold.records.values import alike

@@ -11,7 +11,7 @@ from streamfold.batch.manifest import RETIRED, read_manifest
 from streamfold.batch.process import check_application
 from streamfold.commit.ledger_items import filled
 from streamfold.commit.pending import ItemAndHandler
-from streamfold.engines import StoredItem
+from streamfold.engines.protocol import StoredItem
 from streamfold.errors import NotStarted, SettingsError
 from streamfold.ledger.contribution import LedgerItem
 from streamfold.ledger.references import backlink_key, referrer

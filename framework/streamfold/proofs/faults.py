@@ -7,7 +7,9 @@ from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from typing import Any, NamedTuple, cast
 
 from streamfold.derivations.search.sink import Action, Answer
-from streamfold.engines import (
+from streamfold.engines.call_slots import CallSlots, Flight, Joined, SlotCall, made
+from streamfold.engines.memory import MemoryEngine
+from streamfold.engines.protocol import (
     Counter,
     Entries,
     Finished,
@@ -19,8 +21,6 @@ from streamfold.engines import (
     Segment,
     StoredItem,
 )
-from streamfold.engines.call_slots import CallSlots, Flight, Joined, SlotCall, made
-from streamfold.engines.memory import MemoryEngine
 from streamfold.errors import EngineUnavailable, joined_key
 from streamfold.keys.key_part import KeyValue
 from streamfold.keys.table import Table

@@ -21,8 +21,8 @@ from functools import lru_cache
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 from streamfold.app import App
-from streamfold.engines import Entries
 from streamfold.engines.memory import MemoryEngine
+from streamfold.engines.protocol import Entries
 from streamfold.keys.table import CONTRIBUTORS, OWNER, VERSION
 from streamfold.ledger.contribution import REFERS, STAMP_LETTERS, stored_references
 from streamfold.ledger.deltas import Delta, DeltaNames, delta_key, is_delta, names_in

@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, Any
 from streamfold.app import App
 from streamfold.derivations.derivation import derivation
 from streamfold.derivations.expected import Expected, History, Values, fields_of, references_of
-from streamfold.engines import StoredItem
+from streamfold.engines.protocol import StoredItem
 from streamfold.errors import joined_key
 from streamfold.keys.table import CONTRIBUTORS, DERIVED
 from streamfold.proofs.folds import claimed_row, folded_row

@@ -19,9 +19,9 @@ from streamfold.derivations.search.accepts import Accepts
 from streamfold.derivations.search.indexes import accepts_of
 from streamfold.derivations.search.local import LocalIndex
 from streamfold.derivations.search.sink import Action, Answer
-from streamfold.engines import StoredItem, Wanted
 from streamfold.engines.local_writes import local_write
 from streamfold.engines.memory import NONE, MemoryEngine
+from streamfold.engines.protocol import StoredItem, Wanted
 from streamfold.keys.table import DERIVED, Table
 from streamfold.proofs.choices import Choices
 from streamfold.proofs.histories import arriving

@@ -27,7 +27,7 @@ from streamfold.derivations.feed.kind import (
 )
 from streamfold.derivations.feed.posts import POSTS, check_room, row_values
 from streamfold.derivations.feed.spreading import EDGE, KEEP, UNTIL, pull_partition
-from streamfold.engines import Engine
+from streamfold.engines.protocol import Engine
 from streamfold.errors import HandlerError, StreamfoldError, public, reason, shown
 from streamfold.keys.table import CONTRIBUTORS, PARTNER_VERSION, Table
 from streamfold.read.derived_rows import PlainRow, ReadTable, coded, plain_item

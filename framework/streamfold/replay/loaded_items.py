@@ -14,7 +14,7 @@ from streamfold.batch.process import process_changes
 from streamfold.batch.report import Report, merge
 from streamfold.commit.outcome import Failure
 from streamfold.derivations.derivation import derivation
-from streamfold.engines import OwnStream
+from streamfold.engines.protocol import OwnStream
 from streamfold.errors import RecordError
 from streamfold.keys.field import datetime_text
 from streamfold.records.change import Change, ItemKey

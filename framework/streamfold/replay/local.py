@@ -13,8 +13,8 @@ from streamfold.batch.process import all_failed, process_changes, read_changes, 
 from streamfold.batch.report import Report, Response, response_of
 from streamfold.commit.outcome import Failure, by_cause
 from streamfold.derivations import COUNTED_WORDS
-from streamfold.engines import Engine
 from streamfold.engines.embedded import EmbeddedEngine
+from streamfold.engines.protocol import Engine
 from streamfold.errors import NotOwned, SettingsError, public
 from streamfold.parking import open_parking
 from streamfold.records.envelope import Origins, records_of

@@ -6,13 +6,14 @@ from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import AbstractContextManager, contextmanager, nullcontext
 from dataclasses import dataclass, field
 from itertools import islice
-from typing import TYPE_CHECKING, Any, NamedTuple
+from typing import Any, NamedTuple
 
 from streamfold.batch.fan_outs import enqueue_open, run_chains, run_fan_outs
 from streamfold.batch.process import finish_postponed, plan_changes, process_changes
 from streamfold.batch.report import Report, merge
 from streamfold.commit.outcome import Cause, Failure
 from streamfold.commit.plan import Plan
+from streamfold.engines.protocol import KeptState
 from streamfold.errors import EngineError, EngineUnreachable, RecordError, is_fatal
 from streamfold.records.change import Change, ItemKey
 from streamfold.records.encoded import to_json
@@ -27,8 +28,6 @@ from streamfold.runtime import Runtime
 from streamfold.settings import Settings
 from streamfold.writes.guarded import AddRow
 
-if TYPE_CHECKING:
-    from streamfold.engines.embedded import EmbeddedEngine
 NEW_RECORDS, ALL_RECORDS = 1_000, 500_000
 """Records after which new values are searched for cycles, and after which all values are."""
 YOUNGEST, ALL = 0, 2
@@ -138,7 +137,7 @@ class ReplayCursor:
         self,
         app: Application,
         settings: Settings,
-        engine: "EmbeddedEngine",
+        engine: KeptState,
         files: RecordedFiles,
         went_on: Callable[[int], None] = lambda _: None,
     ) -> None:

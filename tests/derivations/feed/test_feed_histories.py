@@ -13,7 +13,7 @@ from streamfold.derivations.feed import posts, spreading
 from streamfold.derivations.feed.fan_outs import FeedSegments
 from streamfold.derivations.feed.posts import StoredCopies
 from streamfold.derivations.feed.spreading import Audiences, Spreading
-from streamfold.engines import Entries
+from streamfold.engines.protocol import Entries
 from streamfold.jobs import fan_outs
 from streamfold.jobs.fan_outs import FanOuts
 from streamfold.read.feeds import Merging

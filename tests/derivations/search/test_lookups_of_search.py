@@ -10,8 +10,8 @@ from streamfold.derivations.search.documents import Root
 from streamfold.derivations.search.indexes import OPENED
 from streamfold.derivations.search.local import LocalIndex
 from streamfold.derivations.search.maintenance import Comparing, Copying
-from streamfold.engines import Counter as EngineCounter
 from streamfold.engines.capacity import CountingEngine
+from streamfold.engines.protocol import Counter as EngineCounter
 from streamfold.errors import DeclarationError, ManifestError, SettingsError
 from streamfold.failures.repair import Repair
 from streamfold.ledger.references import backlinks

@@ -8,8 +8,8 @@ import pytest
 from streamfold.batch.process import process_changes
 from streamfold.derivations.search.indexes import OPENED
 from streamfold.derivations.search.sink import Answer
-from streamfold.engines import Page
 from streamfold.engines.memory import MemoryEngine
+from streamfold.engines.protocol import Page
 from streamfold.replay.replay import newest_sources
 from streamfold.runtime import Runtime
 from streamfold.settings import Settings

@@ -19,8 +19,8 @@ from streamfold.derivations.attributes.kind import MARK, StoredAttributes, store
 from streamfold.derivations.derivation import Work
 from streamfold.derivations.view.rows import RowBuilder, fold, row_contribution
 from streamfold.derivations.yielded import split, target_of
-from streamfold.engines import Engine
 from streamfold.engines.deadline import TRIES_MAX
+from streamfold.engines.protocol import Engine
 from streamfold.errors import (
     Contended,
     EngineError,

@@ -22,7 +22,7 @@ from streamfold.derivations.audit.rows import (
 )
 from streamfold.derivations.derivation import Planning, Work
 from streamfold.derivations.expected import Expected, History, Values
-from streamfold.engines import Engine, StoredItem
+from streamfold.engines.protocol import Engine, StoredItem
 from streamfold.keys.key import Key
 from streamfold.keys.table import DERIVED, Table
 from streamfold.records.change import UNLABELLED, Change, Origin, Version, item_name

@@ -14,8 +14,8 @@ from streamfold.commit.outcome import Outcome, Tallies
 from streamfold.commit.transactions import send
 from streamfold.derivations.cascade.kind import KEPT, children_of
 from streamfold.derivations.derivation import Finishing
-from streamfold.engines import Page
 from streamfold.engines.deadline import TRIES_MAX
+from streamfold.engines.protocol import Page
 from streamfold.errors import Contended, EngineError, HandlerError, NotStarted, RecordError, damaged, is_of_table
 from streamfold.jobs.fan_outs import REMOVED, FanOuts, Paged, record_of
 from streamfold.jobs.job import Job, JobSegment

@@ -17,7 +17,7 @@ from streamfold.commit.outcome import Outcome
 from streamfold.commit.transactions import in_slots, is_stale, not_its_row, send
 from streamfold.derivations.derivation import Finishing, Planning, Work
 from streamfold.derivations.lifetimes import look_at_writes
-from streamfold.engines import StoredItem
+from streamfold.engines.protocol import StoredItem
 from streamfold.errors import (
     Contended,
     EngineError,

@@ -31,7 +31,7 @@ from streamfold.derivations.feed.spreading import (
     is_over,
     takes,
 )
-from streamfold.engines import Entries
+from streamfold.engines.protocol import Entries
 from streamfold.errors import EngineError, HandlerError, RecordError, Unprocessable, is_fatal, reason, redacted
 from streamfold.jobs.fan_outs import ROWS, FanOuts, Paged, segment_bounds
 from streamfold.jobs.job import Job, JobSegment

@@ -15,7 +15,7 @@ from streamfold.commit.folded_times import fold_times
 from streamfold.commit.transactions import Several, in_slots, not_its_row, send, slices
 from streamfold.derivations.feed.kind import options_of, post_seconds, shown_seconds, sort_position_from
 from streamfold.derivations.yielded import split, target_of, yielded
-from streamfold.engines import Entries
+from streamfold.engines.protocol import Entries
 from streamfold.errors import Contended, EngineError, HandlerError, ItemFault, damaged, shown
 from streamfold.keys.key import Key
 from streamfold.keys.table import PARTNER_VERSION, VERSION

@@ -28,7 +28,7 @@ from streamfold.derivations.feed.posts import (
     side_key,
     write_rows,
 )
-from streamfold.engines import Entries
+from streamfold.engines.protocol import Entries
 from streamfold.errors import Unprocessable, damaged
 from streamfold.jobs import fan_outs
 from streamfold.jobs.fan_outs import FanOuts, record_of

@@ -11,7 +11,7 @@ from streamfold.commit.outcome import Failed
 from streamfold.derivations.index.kind import Unique, unique_of
 from streamfold.derivations.view.rows import RowBuilder, folded, note, note_all
 from streamfold.derivations.yielded import split, target_of, yielded
-from streamfold.engines import Engine, Entries
+from streamfold.engines.protocol import Engine, Entries
 from streamfold.errors import EngineError, HandlerError, Unprocessable, joined_key, redacted, shown
 from streamfold.keys.key import Key
 from streamfold.ledger.contribution import (

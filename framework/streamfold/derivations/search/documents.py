@@ -32,7 +32,7 @@ from streamfold.derivations.search.options import (
 )
 from streamfold.derivations.search.sink import Action
 from streamfold.derivations.yielded import yielded
-from streamfold.engines import Engine, StoredItem
+from streamfold.engines.protocol import Engine, StoredItem
 from streamfold.errors import (
     EngineUnavailable,
     HandlerError,

@@ -26,7 +26,7 @@ from streamfold.derivations.search.options import (
     shown_index,
 )
 from streamfold.derivations.search.sink import CONFLICT, VISIBLE, Action, Sink
-from streamfold.engines import Entries
+from streamfold.engines.protocol import Entries
 from streamfold.errors import Contended, EngineError, EngineUnavailable, SettingsError, plain
 from streamfold.keys.field import overlaps
 from streamfold.keys.key_part import KeyComponent

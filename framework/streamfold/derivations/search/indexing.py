@@ -33,7 +33,7 @@ from streamfold.derivations.search.documents import (
 )
 from streamfold.derivations.search.options import keeps_ids, own_alias
 from streamfold.derivations.search.sink import BYTES_MAX, CONFLICT, TRIES, VERSION_MAX, Sent, Sink, send
-from streamfold.engines import Counter, Engine, Entries
+from streamfold.engines.protocol import Counter, Engine, Entries
 from streamfold.errors import Contended, EngineError, EngineUnavailable, ItemFault, Unprocessable, damaged
 from streamfold.ledger.state_keys import dirty_key, dirty_partition, document_key, index_key
 from streamfold.records.change import ItemKey

@@ -9,8 +9,8 @@ from streamfold.derivations.search.accepts import Accepts
 from streamfold.derivations.search.field_values import NUMBER_LETTERS_MAX
 from streamfold.derivations.search.options import GONE, OWN
 from streamfold.derivations.search.sink import CONFLICT, ID_BYTES_MAX, VERSION_MAX, Action, Answer, Found
-from streamfold.engines import Engine, Entries
 from streamfold.engines.deadline import TRIES_MAX
+from streamfold.engines.protocol import Engine, Entries
 from streamfold.errors import Contended, EngineError, redacted
 from streamfold.writes.guarded import StateKey
 

@@ -39,7 +39,7 @@ from streamfold.derivations.search.options import (
     own_alias,
 )
 from streamfold.derivations.search.sink import CONFLICT, Found, Sink, send
-from streamfold.engines import Counter
+from streamfold.engines.protocol import Counter
 from streamfold.errors import Contended, EngineUnavailable, ItemFault, redacted
 from streamfold.keys.key import Key, child_fields
 from streamfold.ledger.state_keys import document_key
