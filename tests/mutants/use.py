@@ -11,7 +11,7 @@ from streamfold.derivations import yielded
 from streamfold.derivations.audit import kind as recorded
 from streamfold.derivations.audit import rows as audit
 from streamfold.engines import EmbeddedEngine, MemoryEngine
-from streamfold.engines.own_stream import ItemTimes
+from streamfold.engines.protocol import ItemTimes
 from streamfold.ledger import contribution
 from streamfold.lifecycle import loading
 from streamfold.records import encoded, sources, values
