@@ -5,7 +5,6 @@ import pytest
 from streamfold import App, Count, Key, Lookup, Router, Row, Sum, Table
 from streamfold.batch.fan_outs import run_fan_outs
 from streamfold.batch.process import process_changes
-from streamfold.engines.capacity import CountingEngine
 from streamfold.errors import ManifestError, SettingsError
 from streamfold.failures.repair import Repair
 from streamfold.ledger.references import backlinks
@@ -15,7 +14,7 @@ from streamfold.lifecycle.page import Pages
 from streamfold.lifecycle.retire import Retirement
 from streamfold.runtime import Runtime
 from streamfold.settings import Settings
-from tests.helpers.looked_up import LookupShop
+from tests.helpers.looked_up import LookupShop, Meanwhile
 
 LINE, PRODUCT = Key("ORDER#{order_id}", "ITEM#{sku}"), Key("PRODUCT#{product_id}", "META")
 SALES, OWN = Key("CATEGORY#{category}", "SALES"), Key("LINE#{order_id}", "{sku}")
@@ -213,19 +212,6 @@ def test_a_handler_without_lookups_reads_no_more_beside_other_groups():
 
 
 # What the design was attacked with, and races that a hook in the store shows.
-
-
-class Meanwhile(CountingEngine):
-    """Calls what happens before the first call of a name."""
-
-    happens = None
-
-    def __getattribute__(self, name):
-        happens = object.__getattribute__(self, "happens")
-        if happens is not None and name == happens[0]:
-            self.happens = None
-            happens[1]()
-        return object.__getattribute__(self, name)
 
 
 def test_a_visit_writes_also_where_nothing_differs_so_that_an_older_one_does_not_land_behind_it(shop):

@@ -6,6 +6,8 @@ from pathlib import Path
 
 import pytest
 
+from tests.helpers.required import lacking
+
 HERE = Path(__file__).parent
 NAMES = ("chromium", "chromium-browser", "google-chrome")
 SIZE = {"width": 1280, "height": 900}
@@ -19,22 +21,15 @@ def pytest_collection_modifyitems(items):
             item.add_marker(pytest.mark.browser)
 
 
-def no_browser(reason):
-    """Skip where a person runs the tests; fail where the browser must be there, so that nothing is skipped unseen."""
-    if os.environ.get("REQUIRE_ENGINES") == "1":
-        pytest.fail(reason)
-    pytest.skip(reason)
-
-
 @pytest.fixture(scope="session")
 def chromium():
     try:
         from playwright.sync_api import sync_playwright
     except ImportError:
-        no_browser("no Playwright: run make browser")
+        lacking("no Playwright: run make browser")
     path = next(filter(None, map(shutil.which, NAMES)), None)
     if path is None:
-        no_browser("no Chromium: install the distribution's package chromium")
+        lacking("no Chromium: install the distribution's package chromium")
     with sync_playwright() as playwright:
         # Chromium refuses its sandbox to root, which CI is. The pages are those of these tests.
         flags = ["--no-sandbox"] if os.geteuid() == 0 else []

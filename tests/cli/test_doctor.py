@@ -93,7 +93,7 @@ def test_byte_code_of_another_python_is_bad(folder):
 @pytest.mark.parametrize("options", [("--stack", "shop"), ("--function", "projector", "--function", "spreader")])
 def test_a_stack_and_the_names_of_its_functions_give_the_same_lines(folder, account, options):
     ran = folder.run("doctor", "--json", *options)
-    lines = [json.loads(line) for line in ran.out.splitlines()]
+    lines = ran.objects()
     assert ran.code == 0, ran.out
     assert {line["state"] for line in lines} == {"good"}
     assert {"projector", "spreader", "orders", "state"} < {line["subject"] for line in lines}

@@ -157,7 +157,7 @@ def feed_rows(folder):
 
 def test_open_fan_outs_are_listed_and_rung_for_again(killed):
     assert feed_rows(killed) == 0
-    listed = [json.loads(line) for line in killed.run("jobs", *STATE, "--json").out.splitlines()]
+    listed = killed.run("jobs", *STATE, "--json").objects()
     assert [(each["handler"], each["what"], each["state"]) for each in listed] == [("timeline", "push", "open")] * 3
     assert {(each["lanes"], each["lanes_done"], each["rows"]) for each in listed} == {(16, 0, 0)}
     ran = killed.run("jobs", *STATE, "--ring")

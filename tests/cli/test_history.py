@@ -65,13 +65,13 @@ def test_without_actors_there_is_no_column_for_them(state):
 
 
 def test_the_last_changes_only_are_shown_when_asked_for(state):
-    lines = [json.loads(line) for line in state.run("history", *ORDER, "--limit", 2, "--json").out.splitlines()]
+    lines = state.run("history", *ORDER, "--limit", 2, "--json").objects()
 
     assert [line["event"]["S"] for line in lines] == ["MODIFY", "REMOVE"]
 
 
 def test_json_has_one_change_a_line(state):
-    lines = [json.loads(line) for line in state.run("history", *ORDER, "--json").out.splitlines()]
+    lines = state.run("history", *ORDER, "--json").objects()
 
     assert [line["PK"]["S"] for line in lines] == ["AUDIT#ORDER#1|METADATA"] * 3
     assert lines[1]["changes"]["M"]["status"] == {"M": {"new": {"S": "paid"}, "old": {"S": "placed"}}}

@@ -99,7 +99,7 @@ def test_a_dry_run_names_the_items_whose_children_would_go_and_the_copies(shop, 
 
 
 def test_routes_shows_what_a_cascade_removes_and_where_copies_go(shop):
-    rows = [json.loads(line) for line in shop.run("routes", "--json").out.splitlines()]
+    rows = shop.run("routes", "--json").objects()
     cascade, copy = rows[:2]
     assert (cascade["kind"], cascade["targets"]) == ("cascade", ["ORDER#{order_id} / ITEM#{sku}"])
     assert (copy["kind"], copy["targets"]) == ("copy", ["copies: ORDER#{order_id} / METADATA"])
@@ -145,5 +145,5 @@ def test_a_dry_run_names_the_items_that_would_be_archived(folder, source):
 
 def test_routes_shows_where_an_archive_goes(folder):
     folder.app(ARCHIVING)
-    (row,) = [json.loads(line) for line in folder.run("routes", "--json").out.splitlines()]
+    (row,) = folder.run("routes", "--json").objects()
     assert (row["kind"], row["targets"], row["guard"]) == ("archive", ["s3://kept/sessions"], "name by digest")

@@ -1,7 +1,5 @@
 """``streamfold backfill --load``: exports and recordings of other times into one local state."""
 
-import json
-
 import pytest
 
 from handlers import app as recorded
@@ -55,7 +53,7 @@ def shop(folder):
         return ran
 
     def totals():
-        rows = [json.loads(line) for line in folder.run("show", *STATE, "--json").out.splitlines()]
+        rows = folder.run("show", *STATE, "--json").objects()
         found = {row["SK"]["S"]: row for row in rows}
         total = found.get("ORDERS", {"orders": {"N": "0"}, "total": {"N": "0"}})
         return (

@@ -1,7 +1,5 @@
 """``streamfold backfill AUDIT --opening``: a first row for items that were there before their audit."""
 
-import json
-
 import pytest
 
 from tests.cli.conftest import SHOP
@@ -22,7 +20,7 @@ def old(folder, source):
 
 def history(folder, number, *more):
     ran = folder.run("history", "ORDER#1", f"ITEM#{number}", *STATE, "--json", *more)
-    return [json.loads(line) for line in ran.out.splitlines()]
+    return ran.objects()
 
 
 def events(folder, number):

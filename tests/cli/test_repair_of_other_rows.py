@@ -55,7 +55,7 @@ def change(folder, statement):
 
 
 def texts(folder):
-    rows = [json.loads(line) for line in folder.run("show", READER, "--json", *STATE).out.splitlines()]
+    rows = folder.run("show", READER, "--json", *STATE).objects()
     return {row["text"]["S"] for row in rows}
 
 

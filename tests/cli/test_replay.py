@@ -1100,14 +1100,14 @@ def test_dry_run_reports_failures_and_bad_lines(folder, source):
 def test_what_a_handler_prints_does_not_mix_with_json(folder, records, more):
     folder.app(CHAINED.replace("(item):\n", '(item):\n    print("looked at")\n'))
     ran = folder.run("replay", folder.records(*records), "--json", *more)
-    assert [json.loads(line) for line in ran.out.splitlines()]
+    assert ran.objects()
     assert "looked at" in ran.err
 
 
 def test_dry_run_gives_a_line_a_batch_and_then_the_summary_as_json(folder, records):
     ran = folder.run("replay", folder.records(*records), "--dry-run", "--json", "--batch-size", 4)
 
-    *plans, last = [json.loads(line) for line in ran.out.splitlines()]
+    *plans, last = ran.objects()
     assert [len(plan["transactions"]) for plan in plans] == [1, 1]
     assert (last["records"], last["writes"], last["failure_count"]) == (7, 14, 0)
 

@@ -42,11 +42,6 @@ def folder(folder):
     return folder
 
 
-def lines(ran):
-    assert ran.code == 0, ran.err
-    return [json.loads(line) for line in ran.out.splitlines()]
-
-
 def test_an_application_without_handlers_is_told_how_to_get_some(folder):
     folder.app('from streamfold import App\n\napp = App("shop", routers=[])')
 
@@ -56,7 +51,7 @@ def test_an_application_without_handlers_is_told_how_to_get_some(folder):
 
 
 def test_every_route_has_source_handler_group_kind_target_guard_and_place(folder):
-    routes = {route["handler"]: route for route in lines(folder.run("routes", "--json"))}
+    routes = {route["handler"]: route for route in folder.run("routes", "--json").objects()}
 
     assert routes["order_total"] == {
         "sources": ["ORDER#{number:06d} / ITEM#{sku}"],
@@ -106,7 +101,8 @@ def test_handler_that_is_new_to_a_state_is_shown_as_partial(folder):
     assert "Warning: Handler 'two' is partial since 20" in ran.err
 
     since = {
-        each["handler"]: each["partial_since"] for each in lines(folder.run("routes", "--state", "shop.db", "--json"))
+        each["handler"]: each["partial_since"]
+        for each in folder.run("routes", "--state", "shop.db", "--json").objects()
     }
     assert (since["one"], since["two"][:2]) == (None, "20")
     assert "partial since" in (shown := folder.run("routes", "--state", "shop.db").out)
@@ -187,7 +183,7 @@ def test_key_is_shown_with_the_template_fields_and_handlers_that_it_matches(fold
 
 
 def test_key_that_matches_is_json_with_fields(folder):
-    (found,) = lines(folder.run("routes", "--key", "ORDER#000012", "METADATA", "--json"))
+    (found,) = folder.run("routes", "--key", "ORDER#000012", "METADATA", "--json").objects()
 
     assert found == {
         "template": "ORDER#{number:06d} / METADATA",
@@ -240,7 +236,7 @@ def test_templates_that_a_key_begins_like_are_named(folder):
 
 
 def test_templates_that_a_key_begins_like_are_json(folder):
-    (found,) = lines(folder.run("routes", "--key", "ORDER", "X", "--json"))
+    (found,) = folder.run("routes", "--key", "ORDER", "X", "--json").objects()
 
     assert found == {"nearest": ["ORDER#{number:06d} / METADATA", "ORDER#{number:06d} / ITEM#{sku}"]}
 
@@ -318,7 +314,7 @@ app = App("shop", routers=[router], tenant="shop")
 
 def test_chart_of_an_application_with_tenants_shows_their_field(folder):
     folder.app(TENANTS)
-    assert [route["tenant"] for route in lines(folder.run("routes", "--json"))] == ["shop"]
+    assert [route["tenant"] for route in folder.run("routes", "--json").objects()] == ["shop"]
     assert folder.run("routes").out.endswith("\nTenants are kept apart by {shop}, which every source and target has.\n")
 
 

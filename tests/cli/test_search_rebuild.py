@@ -72,7 +72,7 @@ class Shop:
     def shown(self, index="products"):
         ran = self.run("show", "--index", index, *STATE, "--json")
         assert ran.code == 0, ran.err
-        found = [json.loads(line) for line in ran.out.splitlines()]
+        found = ran.objects()
         return {each["id"].split("|")[0][-1]: each["document"]["title"] for each in found}
 
     @contextmanager

@@ -82,19 +82,14 @@ def state(folder, source):
     return folder
 
 
-def lines(ran):
-    assert ran.code == 0, ran.err
-    return [json.loads(line) for line in ran.out.splitlines()]
-
-
 def keys(ran):
-    return [(item["PK"]["S"], item["SK"]["S"]) for item in lines(ran)]
+    return [(item["PK"]["S"], item["SK"]["S"]) for item in ran.objects()]
 
 
 def test_json_has_one_row_a_line_sorted_by_key_without_the_frameworks_own_attributes(state):
     ran = state.run("show", *STATE, "--json")
 
-    assert lines(ran) == [
+    assert ran.objects() == [
         {"PK": {"S": f"ORDER#{number}"}, "SK": {"S": "TOTAL"}, "lines": {"N": "1"}, "total": {"N": str(number)}}
         for number in (1, 10, 2)
     ]
@@ -123,13 +118,13 @@ def test_source_items_are_shown_when_asked_for(state):
 
 
 def test_state_items_are_shown_when_asked_for(state):
-    items = lines(state.run("show", *STATE, "--state-items", "--json"))
+    items = state.run("show", *STATE, "--state-items", "--json").objects()
 
     assert [item["pk"]["S"].partition("#")[0] for item in items] == ["kinds", *["ledger"] * 3, "manifest"]
 
 
 def test_one_partition_of_the_state_items_is_shown(state):
-    (item,) = lines(state.run("show", "manifest#shop", *STATE, "--state-items", "--json"))
+    (item,) = state.run("show", "manifest#shop", *STATE, "--state-items", "--json").objects()
 
     assert item["pk"] == {"S": "manifest#shop"}
 
@@ -150,7 +145,7 @@ def test_limit_is_kept_and_what_is_left_out_is_said(state, monkeypatch):
     assert len(ran.out.splitlines()) == 3
     assert len(state.run("show", *STATE, "--limit", 3).out.splitlines()) == 4
     assert "the first 2 are shown" in ran.err
-    assert len(lines(state.run("show", *STATE, "--json", "--limit", 1))) == 1
+    assert len(state.run("show", *STATE, "--json", "--limit", 1).objects()) == 1
 
 
 def test_every_row_goes_to_a_file_or_a_pipe_some_at_a_time_under_one_heading(state, monkeypatch):
@@ -223,14 +218,14 @@ def test_rows_of_one_handler_are_shown_or_the_items_that_it_reads(folder, source
 def test_source_items_are_found_without_looking_at_derived_rows(state, monkeypatch):
     monkeypatch.setattr(EmbeddedEngine, "items", None)
 
-    assert len(lines(state.run("show", *STATE, "--source", "--json"))) == 4
+    assert len(state.run("show", *STATE, "--source", "--json").objects()) == 4
 
 
 def test_rows_are_found_without_looking_at_source_items(state, monkeypatch):
     monkeypatch.setattr(EmbeddedEngine, "items", None)
 
-    assert len(lines(state.run("show", *STATE, "--json"))) == 3
-    assert len(lines(state.run("show", *STATE, "--handler", "order_total", "--json"))) == 3
+    assert len(state.run("show", *STATE, "--json").objects()) == 3
+    assert len(state.run("show", *STATE, "--handler", "order_total", "--json").objects()) == 3
 
 
 def test_rows_of_a_handler_with_several_targets_stand_in_the_order_of_their_keys(folder, source):
@@ -255,7 +250,7 @@ def test_attributes_stand_in_the_order_of_their_names_however_they_were_written(
 
 
 def test_raw_shows_the_frameworks_own_attributes(state):
-    (item,) = lines(state.run("show", "ORDER#1", *STATE, "--json", "--raw"))
+    (item,) = state.run("show", "ORDER#1", *STATE, "--json", "--raw").objects()
 
     assert item["_sf_n"] == {"N": "1"}
 
@@ -264,8 +259,8 @@ def test_tombstones_are_shown_only_raw(folder, source):
     folder.app(RAW)
     folder.run("replay", folder.records(source.put("SESSION#1", blob=b"x"), source.remove("SESSION#1")), *STATE)
 
-    assert lines(folder.run("show", *STATE, "--json")) == []
-    (item,) = lines(folder.run("show", *STATE, "--json", "--raw"))
+    assert folder.run("show", *STATE, "--json").objects() == []
+    (item,) = folder.run("show", *STATE, "--json", "--raw").objects()
     assert item["_sf_n"] == {"N": "0"}
 
 
@@ -273,7 +268,7 @@ def test_binary_values_are_base64_text(folder, source):
     folder.app(RAW)
     folder.run("replay", folder.records(source.put("SESSION#1", blob=b"\x00\xff")), *STATE)
 
-    (item,) = lines(folder.run("show", *STATE, "--json"))
+    (item,) = folder.run("show", *STATE, "--json").objects()
 
     assert item["blob"] == {"B": "AP8="}
 
@@ -307,13 +302,13 @@ def test_number_keys_are_given_as_they_are_written(folder):
     ]
     folder.run("replay", folder.records(*records), *STATE)
 
-    assert [item["day"]["N"] for item in lines(folder.run("show", "--table", "days", *STATE, "--json"))] == [
+    assert [item["day"]["N"] for item in folder.run("show", "--table", "days", *STATE, "--json").objects()] == [
         "-1",
         "9",
         "10",
     ]
-    assert len(lines(folder.run("show", "2026", "9", "--table", "days", *STATE, "--json"))) == 1
-    assert len(lines(folder.run("show", "3", "--table", "readings", *STATE, "--source", "--json"))) == 1
+    assert len(folder.run("show", "2026", "9", "--table", "days", *STATE, "--json").objects()) == 1
+    assert len(folder.run("show", "3", "--table", "readings", *STATE, "--source", "--json").objects()) == 1
 
 
 def test_every_table_is_shown_under_its_name_unless_one_is_named(folder):
@@ -418,7 +413,9 @@ def test_items_of_a_table_that_only_a_lookup_names_are_shown(folder):
     referent = record(None, {"id": 7, "c": "X"}, 1, names=("id",), table="numbers")
     folder.run("replay", folder.records(referent), *STATE)
     shown = [("7",), ("--handler", "sales"), ("--table", "numbers")]
-    assert [lines(folder.run("show", *each, "--source", *STATE, "--json"))[0]["c"]["S"] for each in shown] == ["X"] * 3
+    assert [folder.run("show", *each, "--source", *STATE, "--json").objects()[0]["c"]["S"] for each in shown] == [
+        "X"
+    ] * 3
 
 
 EXPIRING = """

@@ -74,7 +74,7 @@ def test_all_that_is_left_is_done_and_the_job_ended(full):
 def test_a_process_takes_parts_from_its_input_and_tells_its_pages(full):
     told = begun(full)
     ran = full.run("work", told["job"], "--from-input", *STATE, stdin=b"0\n1\n")
-    lines = [json.loads(line) for line in ran.out.splitlines()]
+    lines = ran.objects()
     assert [line["part"] for line in lines if "part" in line] == [0, 1]  # perhaps not done: the input ended
 
 

@@ -22,6 +22,11 @@ class Ran(NamedTuple):
     out: str
     err: str
 
+    def objects(self):
+        """The JSON objects that it printed, one a line."""
+        assert self.code == 0, self.err
+        return [json.loads(line) for line in self.out.splitlines()]
+
 
 def environment(**more):
     """This process's environment without anything that AWS's SDKs or streamfold would read, then ``more``."""

@@ -310,3 +310,16 @@ class LookupShop:
             sum(call.read_units for call in calls),
             sum(call.write_units for call in calls),
         )
+
+
+class Meanwhile(CountingEngine):
+    """Calls what happens before the first call of a name."""
+
+    happens = None
+
+    def __getattribute__(self, name):
+        happens = object.__getattribute__(self, "happens")
+        if happens is not None and name == happens[0]:
+            self.happens = None
+            happens[1]()
+        return object.__getattribute__(self, name)

@@ -10,6 +10,8 @@ import boto3
 import pytest
 from botocore.config import Config
 
+from tests.helpers.required import lacking
+
 HERE = Path(__file__).parent
 REGION = "us-east-1"
 
@@ -21,19 +23,12 @@ def pytest_collection_modifyitems(items):
             item.add_marker(pytest.mark.engine)
 
 
-def no_engine(reason):
-    """Skip where a person runs the tests; fail where the engines must be there, so that nothing is skipped unseen."""
-    if os.environ.get("REQUIRE_ENGINES") == "1":
-        pytest.fail(reason)
-    pytest.skip(reason)
-
-
 @pytest.fixture(scope="session")
 def dynamodb_endpoint():
     """DynamoDB Local's address."""
     endpoint = os.environ.get("DYNAMODB_ENDPOINT")
     if not endpoint:
-        no_engine("no DynamoDB Local: run tests/tools/engine.py with dynamodb -- .venv/bin/python -m pytest -m engine")
+        lacking("no DynamoDB Local: run tests/tools/engine.py with dynamodb -- .venv/bin/python -m pytest -m engine")
     return endpoint
 
 
@@ -42,7 +37,7 @@ def dynamodb_control(dynamodb_endpoint):
     """Where shards roll over, records age and databases end: POST /rollover, /dilate and /forget, ?key=ACCESS_KEY."""
     control = os.environ.get("DYNAMODB_CONTROL")
     if not control:
-        no_engine("DynamoDB Local runs without its control port: start it with tests/tools/engine.py")
+        lacking("DynamoDB Local runs without its control port: start it with tests/tools/engine.py")
     return control
 
 

@@ -16,8 +16,8 @@ from streamfold.settings import Settings
 from tests.helpers.commands import streamfold
 from tests.helpers.exports import write_export
 from tests.helpers.records import item
+from tests.helpers.required import lacking
 from tests.helpers.tables import make_table
-from tests.on_local.conftest import no_engine
 
 pytestmark = pytest.mark.spark
 ITEMS, FILLED, FILES, GROUPS, HOT = 50_000, 4_000, 4, 500, 2
@@ -58,7 +58,7 @@ app = App("shop", routers=[router])
 def spark():
     """The master of a local cluster: two cores, and a task is tried four times."""
     if find_spec("pyspark") is None or not (shutil.which("java") or "JAVA_HOME" in os.environ):
-        no_engine("no PySpark, or no Java: run make spark")
+        lacking("no PySpark, or no Java: run make spark")
     return "local[2,4]"
 
 

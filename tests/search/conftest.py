@@ -9,15 +9,16 @@ from streamfold.derivations.search.opensearch import open_search
 from streamfold.derivations.search.sink import VISIBLE
 from streamfold.engines import EmbeddedEngine, MemoryEngine
 from streamfold.settings import Settings
+from tests.helpers.required import lacking
 from tests.on_local.conftest import (  # noqa: F401 - fixtures
     access_key,
     dynamodb,
     dynamodb_control,
     dynamodb_endpoint,
     dynamodbstreams,
-    no_engine,
 )
 from tests.search.servers import Server
+from tests.search.stub import serving
 from tests.tools.opensearch import VERSIONS, is_there
 
 SERVERS = [pytest.param(version, marks=[pytest.mark.engine, pytest.mark.opensearch]) for version in VERSIONS]
@@ -79,7 +80,7 @@ def servers():
     def server(version):
         if version not in started:
             if not is_there(version):
-                no_engine(f"no OpenSearch {version}, or no Java for it: python -m tests.tools.opensearch fetch")
+                lacking(f"no OpenSearch {version}, or no Java for it: python -m tests.tools.opensearch fetch")
             started[version] = Server(version)
             started[version].start()
         return started[version]
@@ -87,6 +88,12 @@ def servers():
     yield server
     for each in started.values():
         each.remove()
+
+
+@pytest.fixture
+def stub():
+    with serving() as running:
+        yield running
 
 
 @pytest.fixture

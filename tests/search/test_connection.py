@@ -32,12 +32,6 @@ def role(monkeypatch):
     monkeypatch.setenv("AWS_DEFAULT_REGION", "eu-central-1")
 
 
-@pytest.fixture
-def stub():
-    with serving() as running:
-        yield running
-
-
 @pytest.fixture(scope="module")
 def authority(tmp_path_factory):
     return certificate(tmp_path_factory.mktemp("authority"), "127.0.0.1")

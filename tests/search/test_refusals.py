@@ -9,15 +9,8 @@ from streamfold.derivations.search.opensearch import open_search
 from streamfold.derivations.search.sink import Action, Answer, IndexBusy, TooLarge
 from streamfold.errors import EngineError, EngineUnavailable, EngineUnreachable, is_fatal, public
 from streamfold.settings import Settings
-from tests.search.stub import serving
 
 ACTIONS = [Action("products", "secret-1", 7, b'{"title":"secret"}')]
-
-
-@pytest.fixture
-def stub():
-    with serving() as running:
-        yield running
 
 
 @pytest.fixture

@@ -10,7 +10,6 @@ from streamfold.derivations.search.documents import Root
 from streamfold.derivations.search.indexes import OPENED
 from streamfold.derivations.search.local import LocalIndex
 from streamfold.derivations.search.maintenance import Comparing, Copying
-from streamfold.engines.capacity import CountingEngine
 from streamfold.engines.protocol import Counter as EngineCounter
 from streamfold.errors import DeclarationError, ManifestError, SettingsError
 from streamfold.failures.repair import Repair
@@ -22,7 +21,7 @@ from streamfold.runtime import Runtime
 from streamfold.settings import Settings
 from streamfold.testing import Twin, check
 from tests.helpers import looked_up
-from tests.helpers.looked_up import LookupShop
+from tests.helpers.looked_up import LookupShop, Meanwhile
 
 LINE = Key("ORDER#{order_id}", "ITEM#{sku}")
 PRODUCT, SUPPLIER = Key("PRODUCT#{product_id}", "META"), Key("SUPPLIER#{supplier_id}", "META")
@@ -278,19 +277,6 @@ def test_a_search_without_lookups_asks_for_nothing_more():
 
 
 # Races that a hook in the store shows.
-
-
-class Meanwhile(CountingEngine):
-    """Calls what happens before the first call of a name."""
-
-    happens = None
-
-    def __getattribute__(self, name):
-        happens = object.__getattribute__(self, "happens")
-        if happens is not None and name == happens[0]:
-            self.happens = None
-            happens[1]()
-        return object.__getattribute__(self, name)
 
 
 def test_a_backlink_is_put_before_its_referent_is_read(shop):
