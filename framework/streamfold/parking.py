@@ -216,8 +216,7 @@ def make_client(service: str, endpoint_url: str | None = None) -> Any:
     from botocore.config import Config
     from botocore.exceptions import BotoCoreError, NoRegionError
 
-    from streamfold.engines.dead_connections import retry_closed
-    from streamfold.engines.dynamodb_client import SET_REGION
+    from streamfold.engines.dynamodb_client import SET_REGION, retry_closed
 
     config = Config(
         connect_timeout=CONNECT_SECONDS_MAX,

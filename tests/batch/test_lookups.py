@@ -7,7 +7,7 @@ from streamfold.batch.fan_outs import run_fan_outs
 from streamfold.batch.process import process_changes
 from streamfold.errors import ManifestError, SettingsError
 from streamfold.failures.repair import Repair
-from streamfold.ledger.references import backlinks
+from streamfold.ledger.contribution import backlinks
 from streamfold.ledger.schema import Schema
 from streamfold.lifecycle.explain import Explaining, explain_item
 from streamfold.lifecycle.page import Pages

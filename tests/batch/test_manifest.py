@@ -12,13 +12,12 @@ from streamfold.batch.manifest import Manifest, begin_reading, check_manifest, n
 from streamfold.batch.order import by_item
 from streamfold.batch.process import check_application, process_event
 from streamfold.engines import MemoryEngine
-from streamfold.engines.call_slots import CallSlots, Flight
 from streamfold.engines.capacity import CountingEngine
 from streamfold.engines.deadline import TRIES_MAX
 from streamfold.errors import Contended, ManifestError
 from streamfold.ledger.state_keys import manifest_key
 from streamfold.records.envelope import Seen
-from streamfold.runtime import Knowledge, Runtime
+from streamfold.runtime import CallSlots, Flight, Knowledge, Runtime
 from streamfold.settings import Settings
 from tests.helpers.known import Known
 from tests.helpers.source import Source

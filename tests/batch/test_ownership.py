@@ -12,8 +12,7 @@ from streamfold.batch.process import check_application, process_event
 from streamfold.engines.memory import MemoryEngine
 from streamfold.engines.protocol import NamedTable
 from streamfold.errors import EngineError, NotOwned
-from streamfold.keys.marker import MARKER, MARKER_BYTES, MARKER_NUMBER
-from streamfold.keys.table import MAIN, MARKED, STATE
+from streamfold.keys.table import MAIN, MARKED, MARKER, MARKER_BYTES, MARKER_NUMBER, STATE
 from streamfold.ledger.state_keys import identity_key, manifest_key
 from streamfold.lifecycle.exports import open_export
 from streamfold.records.change import Change, Origin

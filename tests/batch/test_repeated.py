@@ -14,12 +14,11 @@ from streamfold.commit import committer
 from streamfold.commit.committer import Committer
 from streamfold.commit.transactions import read_state_in_calls
 from streamfold.engines import MemoryEngine
-from streamfold.engines.call_slots import CallSlots
 from streamfold.engines.capacity import CountingEngine
 from streamfold.errors import EngineUnavailable
 from streamfold.keys.table import MAIN
 from streamfold.records.values import decode
-from streamfold.runtime import Runtime, SendingPace
+from streamfold.runtime import CallSlots, Runtime, SendingPace
 from streamfold.settings import Settings
 from streamfold.settings.limits import KEYS_MAX
 from tests.helpers.records import item, record

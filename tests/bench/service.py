@@ -16,8 +16,7 @@ from unittest.mock import patch
 from botocore.awsrequest import AWSResponse
 from botocore.httpsession import URLLib3Session
 
-from streamfold.keys.marker import MARKER
-from streamfold.keys.table import MARKED
+from streamfold.keys.table import MARKED, MARKER
 
 SECONDS = {"TransactWriteItems": 0.020, "BatchExecuteStatement": 0.020, "BatchWriteItem": 0.008, "BatchGetItem": 0.008}
 OTHER_SECONDS = 0.005

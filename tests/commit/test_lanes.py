@@ -12,12 +12,11 @@ from streamfold.commit.attempts import most_shared_first
 from streamfold.commit.plan import pack
 from streamfold.commit.transactions import Several, in_slots, read_state, slices
 from streamfold.engines import MemoryEngine
-from streamfold.engines.call_slots import CallSlots, Threads
 from streamfold.errors import Contended, EngineUnavailable
 from streamfold.ledger.state_keys import claim_key
 from streamfold.proofs.choices import Choices, Scripted
 from streamfold.proofs.faults import ChosenSlots
-from streamfold.runtime import ACTIONS_MIN, Runtime, SendingPace
+from streamfold.runtime import ACTIONS_MIN, CallSlots, Runtime, SendingPace, Threads
 from streamfold.settings import Settings
 from streamfold.writes.guarded import CONFLICT, Claim, Reason, Refused
 from tests.commit.test_plan import ONE, claim, ledger, put, shared

@@ -5,7 +5,7 @@ from concurrent.futures import ThreadPoolExecutor
 import pytest
 
 from streamfold.engines import DynamoEngine
-from streamfold.engines import dead_connections as module
+from streamfold.engines import dynamodb_client as module
 from streamfold.engines.dynamodb_client import make_client
 from streamfold.errors import EngineUnavailable
 from streamfold.keys.table import MAIN

@@ -24,7 +24,7 @@ from streamfold.derivations.search.indexes import OPENED
 from streamfold.derivations.search.local import LocalIndex
 from streamfold.engines import MemoryEngine
 from streamfold.failures.repair import Repair
-from streamfold.ledger.references import backlinks
+from streamfold.ledger.contribution import backlinks
 from streamfold.proofs.invariants import InvariantBroken, Invariants
 from streamfold.proofs.oracle import expected_all, outside_rows, stored_rows
 from streamfold.records.values import encode

@@ -12,8 +12,7 @@ from streamfold.batch.process import check_application, process_event
 from streamfold.engines import MemoryEngine
 from streamfold.engines.protocol import NamedTable
 from streamfold.errors import ManifestError, NotOwned, SettingsError
-from streamfold.keys.marker import is_marker
-from streamfold.keys.table import MAIN, STATE
+from streamfold.keys.table import MAIN, STATE, is_marker
 from streamfold.lifecycle.adoption import Adoption, Renaming
 from streamfold.lifecycle.page import Pages
 from streamfold.records.values import decode, encode

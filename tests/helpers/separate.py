@@ -2,8 +2,7 @@
 
 from streamfold.engines.memory import MemoryEngine
 from streamfold.engines.protocol import NamedTable
-from streamfold.keys.marker import is_reserved
-from streamfold.keys.table import STATE
+from streamfold.keys.table import STATE, is_reserved
 from streamfold.runtime import Knowledge, Runtime
 from streamfold.settings import Settings
 

@@ -7,7 +7,7 @@ from streamfold.commit.referents import lacking_backlinks
 from streamfold.errors import SettingsError
 from streamfold.failures.repair import Repair
 from streamfold.keys.table import STATE
-from streamfold.ledger.references import backlink_key, backlinks
+from streamfold.ledger.contribution import backlink_key, backlinks
 from streamfold.lifecycle.exports import open_export
 from streamfold.lifecycle.other_rows import verify_exports
 from streamfold.lifecycle.page import Pages

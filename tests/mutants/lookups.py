@@ -309,7 +309,7 @@ def _() -> Iterator[None]:
 
 @mutant("what an item referred to keeps its backlinks", "lookups", equivalent=True)
 def _() -> Iterator[None]:
-    with patch.object(step_module, "dropped", lambda *given: []):
+    with patch.object(step_module, "dropped_backlinks", lambda *given: []):
         yield
 
 

@@ -9,11 +9,10 @@ from streamfold.batch.fan_outs import enqueue_open, run_fan_outs
 from streamfold.batch.process import process_event
 from streamfold.derivations.feed.posts import EDGES, Sided, StoredCopies, StoredCopy
 from streamfold.engines import DynamoEngine
-from streamfold.engines.call_slots import Threads
 from streamfold.engines.dynamodb_client import Meter
 from streamfold.jobs.fan_outs import SEGMENTS
 from streamfold.records.values import encode
-from streamfold.runtime import Runtime
+from streamfold.runtime import Runtime, Threads
 from streamfold.settings import Settings
 from tests.cli import test_fan_outs
 from tests.helpers.commands import environment, streamfold

@@ -10,11 +10,10 @@ import pytest
 from streamfold.batch.fan_outs import enqueue_open, run_fan_outs
 from streamfold.batch.process import process_changes
 from streamfold.engines import DynamoEngine
-from streamfold.engines.call_slots import Threads
 from streamfold.keys.table import MAIN
 from streamfold.lifecycle.page import Pages
 from streamfold.records.values import decode, encode
-from streamfold.runtime import Runtime
+from streamfold.runtime import Runtime, Threads
 from streamfold.settings import Settings
 from tests.helpers.looked_up import made, sales_by_fan_outs
 from tests.helpers.records import change, item

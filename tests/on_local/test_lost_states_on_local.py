@@ -6,8 +6,7 @@ from itertools import count
 import pytest
 
 from streamfold.engines import DynamoEngine
-from streamfold.keys.marker import is_marker
-from streamfold.keys.table import MAIN
+from streamfold.keys.table import MAIN, is_marker
 from streamfold.records.values import decode, encode
 from tests.helpers.lost_states import INCIDENTS, History, MemoryTables
 from tests.helpers.tables import make_table

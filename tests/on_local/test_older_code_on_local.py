@@ -17,8 +17,7 @@ from random import Random
 import pytest
 
 from streamfold.batch.manifest import change_deltas
-from streamfold.keys.marker import is_marker
-from streamfold.keys.table import CONTRIBUTORS
+from streamfold.keys.table import CONTRIBUTORS, is_marker
 from streamfold.lifecycle.buckets import WayBack
 from streamfold.runtime import DELTAS_AFTER_SECONDS, DeltasMark, Runtime
 from streamfold.settings import Settings

@@ -13,8 +13,7 @@ import pytest
 from streamfold.batch.manifest import change_deltas
 from streamfold.batch.process import process_changes
 from streamfold.engines import DynamoEngine
-from streamfold.keys.marker import is_marker
-from streamfold.keys.table import CONTRIBUTORS, OWNER
+from streamfold.keys.table import CONTRIBUTORS, OWNER, is_marker
 from streamfold.lifecycle.row_repair import reconcile_rows
 from streamfold.records.values import encode
 from streamfold.runtime import DELTAS_AFTER_SECONDS, DeltasMark, Runtime

@@ -283,7 +283,7 @@ def test_the_example_on_moto_needs_no_region_and_no_keys_of_the_reader() -> None
     (text,) = [text for _, _, text in BLOCK.findall((ROOT / "docs/patterns.md").read_text("utf-8")) if "moto" in text]
     names: dict[str, Any] = {}
     exec(compile(text, "docs/patterns.md", "exec"), names)
-    names["test_the_second_of_two_writers_is_told"]()
+    names["test_the_second_of_two_writers_is_refused"]()
 
 
 @pytest.mark.usefixtures("aws")

@@ -49,7 +49,7 @@ class Feature(NamedTuple):
 FEATURES = {
     "lookups": Feature(
         "(?i)lookup",
-        ("routes/lookups.py", "batch/lookups.py", "batch/referrers.py", "commit/referents.py", "ledger/references.py"),
+        ("routes/lookups.py", "batch/lookups.py", "batch/referrers.py", "commit/referents.py"),
     ),
     "deltas": Feature(
         "(?i)(?<!time)delta",

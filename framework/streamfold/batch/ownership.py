@@ -30,8 +30,7 @@ from streamfold.engines.deadline import TRIES_MAX
 from streamfold.engines.protocol import NamedTable, Seekable
 from streamfold.errors import Contended, DeclarationError, NotOwned, damaged, manual
 from streamfold.keys.key import Key
-from streamfold.keys.marker import marker_key
-from streamfold.keys.table import CONTRIBUTORS, MAIN, MARKED, OWNER, STATE, Table
+from streamfold.keys.table import CONTRIBUTORS, MAIN, MARKED, OWNER, STATE, Table, marker_key
 from streamfold.ledger.state_keys import adopting_key, derived_prefixes, identity_key, manifest_key
 from streamfold.routes.application import Application
 from streamfold.routes.route import ROUTES_KEPT_MAX, Route

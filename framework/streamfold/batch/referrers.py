@@ -35,8 +35,7 @@ from streamfold.errors import HandlerError, ItemFault, RecordError, joined_key, 
 from streamfold.jobs.fan_outs import ROWS, SEGMENTS, FanOuts, Paged, segment_bounds
 from streamfold.jobs.job import Job, JobSegment
 from streamfold.keys.key import Key
-from streamfold.ledger.contribution import BEFORE_ALL, stored_key_text
-from streamfold.ledger.references import referrer
+from streamfold.ledger.contribution import BEFORE_ALL, referrer, stored_key_text
 from streamfold.ledger.state_keys import backlinks_partition, fan_out_id
 from streamfold.records.change import Change, ItemKey, times_of
 from streamfold.routes.route import SOURCE, Fields, Route

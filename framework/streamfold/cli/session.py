@@ -23,7 +23,6 @@ from streamfold.batch.manifest import RETIRED, Manifest, read_manifest
 from streamfold.batch.process import check_application, check_settings, undeclared_names
 from streamfold.cli.output import can_ask, note, warn
 from streamfold.derivations.search.indexes import searches_of
-from streamfold.engines.call_slots import Threads
 from streamfold.engines.embedded import EmbeddedEngine
 from streamfold.engines.memory import MemoryEngine
 from streamfold.engines.protocol import Engine, KeptState
@@ -36,7 +35,7 @@ from streamfold.lifecycle.exports import Export, open_export
 from streamfold.lifecycle.sources import LOCAL_SEGMENTS, SEGMENTS, ItemKeys, check_named, wanted_routes
 from streamfold.records.envelope import Origins
 from streamfold.routes.route import Route
-from streamfold.runtime import Runtime
+from streamfold.runtime import Runtime, Threads
 from streamfold.settings import Settings
 from streamfold.settings.loopback import is_loopback
 from streamfold.settings.readers import READERS, read_path

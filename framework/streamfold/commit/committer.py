@@ -44,12 +44,11 @@ from streamfold.commit.replanning import Replanner
 from streamfold.commit.separation import Separation, contended
 from streamfold.commit.taking_back import StepBack, TakingBack
 from streamfold.commit.transactions import SENDS_MAX, is_throttled, join_all
-from streamfold.engines.call_slots import Flight
 from streamfold.engines.deadline import TRIES_MAX
 from streamfold.errors import EngineError, HandlerError, is_fatal
 from streamfold.keys.table import is_in_state
 from streamfold.ledger.deltas import may_wait
-from streamfold.runtime import Runtime, Shared
+from streamfold.runtime import Flight, Runtime, Shared
 from streamfold.settings.limits import ACTIONS_MAX
 from streamfold.writes.guarded import (
     CONDITION,

@@ -18,8 +18,10 @@ from streamfold.ledger.deltas import (
     ADDITION_BYTES_MAX,
     ROWS_MAX,
     Additions,
+    before_text,
     bucket_of,
     delta_key,
+    just_before,
     may_wait,
     named,
     names_in,
@@ -29,7 +31,6 @@ from streamfold.ledger.deltas import (
 from streamfold.ledger.lives import NO_ROWS, Lives
 from streamfold.ledger.state_keys import row_names
 from streamfold.ledger.step import Step, Tally, Transition, optimistic, reconciled, replanned
-from streamfold.ledger.undo import before_text, just_before
 from streamfold.records.change import Change, ItemKey
 from streamfold.records.values import Value, value
 from streamfold.routes.route import Route, is_spread

@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, NamedTuple
 
 from streamfold.commit.transactions import Several, by_table, in_slots, slices
 from streamfold.errors import EngineError, EngineUnavailable, HandlerError, ItemFault
-from streamfold.ledger.references import backlink_key, backlinks
+from streamfold.ledger.contribution import backlink_key, backlinks
 from streamfold.records.change import ABSENT, ItemKey, image_of
 from streamfold.records.images import Image
 from streamfold.routes.lookups import joined, referred

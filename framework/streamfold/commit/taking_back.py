@@ -35,11 +35,10 @@ from streamfold.ledger.contribution import (
     stored_rows,
     stored_text,
 )
-from streamfold.ledger.deltas import Additions, Delta, delta_key, named, names_in
+from streamfold.ledger.deltas import Additions, Delta, contribution_before, delta_key, named, names_in, version_before
 from streamfold.ledger.difference import difference
 from streamfold.ledger.lives import Lives
 from streamfold.ledger.step import Step, Transition, taken_back
-from streamfold.ledger.undo import contribution_before, version_before
 from streamfold.records.change import Change, ItemKey
 from streamfold.routes.route import Route
 from streamfold.runtime import Runtime

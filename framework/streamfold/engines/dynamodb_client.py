@@ -14,6 +14,11 @@ except binary values, which botocore decodes. So the event ``before-parse`` hand
 body instead. botocore parses responses with binary values, errors, the calls of others, and all responses if the event
 does not come.
 
+AWS freezes a function between two invocations. Servers close connections meanwhile, and the function notices it at its
+next request. All kept connections are dead then, so both tries of a call may meet one, though a new connection would be
+answered at once. The first broken connection therefore closes all that are idle, and a call gets a third try if the
+longest time of a call still allows it.
+
 DynamoDB bills a refused call, such as a conditional write, but does not report its units: such calls are counted.
 DynamoDB Local reports too little: no units of PartiQL statements, and for a transaction the units of one write a table.
 """
@@ -24,6 +29,7 @@ import re
 import time
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from threading import Lock, local
+from time import monotonic
 from typing import Any, NamedTuple
 
 import boto3
@@ -31,16 +37,17 @@ from botocore.config import Config
 from botocore.exceptions import (
     BotoCoreError,
     ClientError,
+    ConnectionClosedError,
     ConnectTimeoutError,
     CredentialRetrievalError,
     EndpointConnectionError,
     NoCredentialsError,
     NoRegionError,
     PartialCredentialsError,
+    SSLError,
     SSOError,
 )
 
-from streamfold.engines.dead_connections import retry_closed
 from streamfold.engines.deadline import Deadline
 from streamfold.engines.protocol import StoredItem
 from streamfold.engines.requests import Requests
@@ -56,7 +63,13 @@ from streamfold.errors import (
 from streamfold.keys.table import NO_TRANSACTIONS, STATE, Table, check_real_names
 from streamfold.records.encoded import body_json, parsed_answer
 from streamfold.records.values import decode, decode_number
-from streamfold.settings.limits import CONNECT_SECONDS_MAX, READ_LANES_MAX, READ_SECONDS_MAX, TRIES_MAX
+from streamfold.settings.limits import (
+    CALL_SECONDS_MAX,
+    CONNECT_SECONDS_MAX,
+    READ_LANES_MAX,
+    READ_SECONDS_MAX,
+    TRIES_MAX,
+)
 from streamfold.writes.guarded import CONDITION, CONFLICT, Reason, Refused, RowKey, StateKey, exceeded
 
 USER_AGENT = f"streamfold Boto3/{boto3.__version__}"
@@ -71,6 +84,9 @@ expression takes a third of the time of a search for each mark with ``in``.
 """
 OK = 200
 ANSWERS_ID = "streamfold-answers"
+BEGAN = "streamfold_began"
+"""Where the context of a call keeps when it began."""
+CLOSED_ID = "streamfold-closed"
 
 _CALLING = local()  # ``ours``: this thread makes a call of an engine
 
@@ -216,6 +232,35 @@ def _parse(response_dict: dict[str, Any], customized_response_dict: dict[str, An
         return
     customized_response_dict.update({name: value for name, value in answer.items() if value is not None})
     response_dict["body"] = b"{}"
+
+
+def retry_closed(client: Any) -> Any:
+    """Gives each call of a boto3 client one more try if its connection was closed. Returns the client."""
+    client.meta.events.register("before-call", _note_begin, f"{CLOSED_ID}-begin")
+    client.meta.events.register_first("needs-retry", _retry, CLOSED_ID)
+    return client
+
+
+def _note_begin(context: dict[str, Any], **_: Any) -> None:
+    context[BEGAN] = monotonic()
+
+
+def _retry(
+    attempts: int, caught_exception: Exception | None, request_dict: dict[str, Any], endpoint: Any, **_: Any
+) -> int | None:
+    """The pause before another try, or None where botocore decides."""
+    if not is_closed(caught_exception) or attempts > TRIES_MAX:
+        return None
+    endpoint.close()  # idle connections, dead as this one; those in use go on
+    took = monotonic() - request_dict["context"].get(BEGAN, monotonic())
+    # A try that took its time was no dead connection: another one would outlast the invocation.
+    has_time = took + CONNECT_SECONDS_MAX + READ_SECONDS_MAX <= CALL_SECONDS_MAX
+    return 0 if has_time else None
+
+
+def is_closed(error: Exception | None) -> bool:
+    """Whether the other side had closed the connection of a call."""
+    return isinstance(error, ConnectionClosedError) or (isinstance(error, SSLError) and "EOF" in str(error))
 
 
 class Body:

@@ -30,8 +30,7 @@ from streamfold.engines.protocol import (
 )
 from streamfold.errors import EngineError
 from streamfold.keys.key_part import KeyValue
-from streamfold.keys.marker import is_marker
-from streamfold.keys.table import STATE, Table, is_writers
+from streamfold.keys.table import STATE, Table, is_marker, is_writers
 from streamfold.records.change import ItemKey
 from streamfold.records.kinesis import MICROSECONDS
 from streamfold.records.sources import SourceImage, StoredSource

@@ -8,8 +8,15 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 from streamfold.errors import DeclarationError, KeyValueError, shown
 from streamfold.keys.field import contains, equal_values, overlaps, time_spec
 from streamfold.keys.key_part import KeyComponent, KeyValue, is_ambiguous, known_prefix, looks_like
-from streamfold.keys.marker import is_reserved, may_be_reserved
-from streamfold.keys.table import MAIN, RESERVED_PREFIX, Table, checked_attribute_name, merged
+from streamfold.keys.table import (
+    MAIN,
+    RESERVED_PREFIX,
+    Table,
+    checked_attribute_name,
+    is_reserved,
+    may_be_reserved,
+    merged,
+)
 
 if TYPE_CHECKING:
     from streamfold.keys.field import Field

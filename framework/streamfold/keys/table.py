@@ -1,11 +1,16 @@
-"""The tables that an application reads and writes, by logical name."""
+"""The tables that an application reads and writes, by logical name, and the keys of the framework's own items in them.
+
+No template matches the key of an item of the framework's own.
+"""
 
 import re
 from collections.abc import Iterable, Mapping
+from decimal import Decimal
 from types import MappingProxyType
 from typing import Any, Literal, NamedTuple, get_args
 
 from streamfold.errors import DeclarationError, HandlerError, SettingsError, shown
+from streamfold.keys.key_part import KeyValue
 from streamfold.settings import TABLE_PREFIX, environment_name
 from streamfold.settings.limits import NAME_BYTES_MAX
 
@@ -53,7 +58,7 @@ PLACES = RESERVED_PREFIX + "p_"
 LIFE = RESERVED_PREFIX + "l"
 """The life of a row that expires: unique to the step that made the row, so that a row made again has another one."""
 MARKED = RESERVED_PREFIX + "i"
-"""On the marker of a table: which applications and states its rows are of (``keys.marker``)."""
+"""On the marker of a table: which applications and states its rows are of."""
 PLAIN_NAMES = RESERVED_PREFIX + "w"
 """The names of a row's plain attributes, where several sources have them and one wins."""
 MARKS_OF_ROWS = frozenset((CONTRIBUTORS, OWNER, VERSION))
@@ -333,3 +338,34 @@ def check_real_names(tables: Mapping[str, tuple[Table, str]], state_table: str |
                 f"expected one declared table for each. Change {TABLE_PREFIX}{environment_name(other)} or "
                 f"{TABLE_PREFIX}{environment_name(name)}, or declare one Table and give it to the Keys of both."
             )
+
+
+MARKER = RESERVED_PREFIX + "marker"
+"""The text of the key attributes of a table's marker, which says whose rows the table has (``batch.ownership``). The
+marker is an item of the table itself, so that a copy, a backup and a replica of the table bring it along."""
+MARKER_BYTES = MARKER.encode()
+MARKER_NUMBER = Decimal("-9.9999999999999999999999999999999999999E+125")
+"""The least number that DynamoDB stores (API Reference, Data Types, Number): the least likely key of an item."""
+MARKER_VALUES: Mapping[str, KeyValue] = {"S": MARKER, "B": MARKER_BYTES, "N": MARKER_NUMBER}
+"""By the type of the key attribute."""
+
+
+def marker_key(table: Table, types: Mapping[str, str]) -> tuple[str, KeyValue, KeyValue | None]:
+    sort = None if table.sort is None else MARKER_VALUES[types[table.sort]]
+    return table.name, MARKER_VALUES[types[table.partition]], sort
+
+
+def is_reserved(partition: object) -> bool:
+    """Whether a partition key is one of the framework's own items, such as a marker or a reader's pulled authors."""
+    if isinstance(partition, str):
+        return partition.startswith(RESERVED_PREFIX)
+    return partition in (MARKER_BYTES, MARKER_NUMBER)
+
+
+def is_marker(partition: object) -> bool:
+    return partition in (MARKER, MARKER_BYTES, MARKER_NUMBER)
+
+
+def may_be_reserved(begins: str) -> bool:
+    """Whether a partition key that begins so may be one of the framework's own; "" for a template without a literal."""
+    return begins.startswith(RESERVED_PREFIX[: len(begins)])

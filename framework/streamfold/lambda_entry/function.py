@@ -16,7 +16,6 @@ from streamfold.batch.already_applied import begin_with_records
 from streamfold.batch.process import all_failed, check_settings, process_changes, read_changes, undeclared_names
 from streamfold.batch.report import Response, response_of
 from streamfold.derivations.derivation import contributing, derivation
-from streamfold.engines.call_slots import Threads
 from streamfold.engines.deadline import time_left
 from streamfold.engines.dynamodb import DynamoEngine
 from streamfold.engines.dynamodb_client import Consumed, Meter, make_client, table_id
@@ -37,7 +36,7 @@ from streamfold.lambda_entry.telemetry import Processed, log, log_counts, measur
 from streamfold.parking import FileParking, Parking, open_parking
 from streamfold.records.envelope import Origins, records_of
 from streamfold.routes.application import Application
-from streamfold.runtime import Knowledge, Runtime, SendingPace
+from streamfold.runtime import Knowledge, Runtime, SendingPace, Threads
 from streamfold.settings import Settings
 
 if TYPE_CHECKING:

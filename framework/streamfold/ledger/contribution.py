@@ -1,10 +1,17 @@
-"""The ledger item of a source item: the contribution of each handler, its version, and the entries below rows."""
+"""The ledger item of a source item: the contribution of each handler, its version, entries below rows, and backlinks.
+
+A *backlink* is a state item that names a referrer of an item. The text of an item's contribution has the item's
+references behind its rows. So its ledger item counts as one with something stored, and does not expire while the item
+refers to others. The partition of a backlink is that of the referent, its sort key a digest of the referrer's key:
+ranges of the first digits are segments of a fan-out, and DynamoDB can split a partition of many. Its text is the
+referrer's key.
+"""
 
 import json
 import re
 from collections.abc import Collection, Iterable, Mapping, Sequence
 from functools import lru_cache
-from hashlib import sha256
+from hashlib import blake2b, sha256
 from json.encoder import encode_basestring as quoted
 from types import MappingProxyType
 from typing import Any, NamedTuple, TypeVar
@@ -13,6 +20,7 @@ from streamfold.errors import HandlerError, damaged
 from streamfold.keys.key import PARTITION_BYTES_MAX
 from streamfold.keys.key_part import LETTER_BYTES_MAX, KeyValue
 from streamfold.keys.table import STATE
+from streamfold.ledger.state_keys import backlinks_partition
 from streamfold.records.change import ItemKey, item_name, key_text
 from streamfold.records.encoded import CANONICAL, digest
 from streamfold.records.values import Nothing, Number, Value, decode, number_text, value
@@ -48,6 +56,8 @@ REFERS = ">"
 """Begins the table's name in an array of a contribution's text that is a reference; no table's name begins with it."""
 BEFORE_ALL = "0"
 """The version of a contribution that did not come through a stream: it sorts before the version of every record."""
+DIGEST_BYTES = 16
+"""Bytes of a referrer in the sort key of a backlink: 128 bits, so that no two items have one."""
 
 ENTRIES_MAX = 48
 """Entries of one source below one row: all of them may change in one transaction, with as many deletions as puts."""
@@ -78,7 +88,7 @@ class StoredContribution(NamedTuple):
     text: str  # of the contribution, or the digest of a large one
     pending: str = ""  # pending work: rows and entries that its steps changed, to be finished after their commit
     deltas: str | None = None  # names of deltas that hold what its steps add to rows (``ledger.deltas``); None: none
-    before: str | None = None  # what the step changed that put them, to take it back (``ledger.undo``)
+    before: str | None = None  # what the step changed that put them, to take it back (``ledger.deltas``)
 
 
 class LedgerItem(NamedTuple):
@@ -494,3 +504,28 @@ def untagged(value: Any) -> Any:
 def pending_rows(text: str) -> Contribution:
     """The pending rows and entries of steps, from the ledger's text, which begins with the last step's stamp."""
     return stored_rows(text[STAMP_LETTERS:])
+
+
+def backlink_key(application: str, handler: str, referent: ItemKey, item: ItemKey) -> StateKey:
+    """The key of the backlink from a referent to an item that refers to it through a handler."""
+    name = stored_key_text(item).encode(errors="surrogatepass")
+    position = blake2b(name, digest_size=DIGEST_BYTES).hexdigest()
+    return StateKey(backlinks_partition(application, handler, referent), position)
+
+
+def backlinks(application: str, handler: str, item: ItemKey, referents: Iterable[ItemKey]) -> list[PutState]:
+    text = f"[[{stored_key_text(item)},{{}}]]"
+    return [PutState(backlink_key(application, handler, each, item), text) for each in referents]
+
+
+def dropped_backlinks(
+    application: str, handler: str, item: ItemKey, before: Iterable[ItemKey], after: Collection[ItemKey]
+) -> list[DeleteState]:
+    """The removals of the backlinks of what an item does not refer to any more."""
+    return [DeleteState(backlink_key(application, handler, each, item)) for each in before if each not in after]
+
+
+def referrer(text: str) -> ItemKey:
+    """The item that a backlink's text names. Raises ``EngineError`` for a text that is damaged."""
+    (item,) = stored_rows(text)
+    return item

@@ -5,10 +5,16 @@ Deltas lie in *buckets*, by a hash of their rows; a bucket is as many item colle
 no partition key to get more than 1,000 write units a second. A ledger item names the deltas of its last step, each with
 the rows that its item adds to. ``commit.buckets`` waits for deltas, and moves them into their rows;
 docs/decisions/0080-deltas.md has the reason of each guard.
+
+What the step that put deltas has changed is stored beside their names until it is in the rows. If a row refuses what an
+item adds by a delta, the item's step is taken back: the ledger item contributes what it did before, and its share
+leaves the delta, in one transaction. The record is then processed as if there were no deltas (``commit.taking_back``,
+docs/decisions/0088-refused-additions-are-taken-back.md).
 """
 
 import json
-from collections.abc import Iterable, Mapping
+import re
+from collections.abc import Collection, Iterable, Mapping
 from decimal import DecimalException
 from functools import lru_cache
 from json.encoder import encode_basestring as quoted
@@ -16,8 +22,19 @@ from typing import Any, NamedTuple
 from zlib import crc32
 
 from streamfold.errors import EngineError, HandlerError, RecordError, damaged
-from streamfold.ledger.contribution import stored_key_text, untagged
+from streamfold.ledger.contribution import (
+    LETTERS_KEPT,
+    NOTHING,
+    Contribution,
+    RowContribution,
+    stored_key_text,
+    stored_rows,
+    stored_text,
+    untagged,
+)
+from streamfold.ledger.difference import differs
 from streamfold.ledger.state_keys import ROW_NAME_LETTERS, row_name
+from streamfold.records.change import BY_OURSELVES
 from streamfold.records.values import decode, minus, number_text
 from streamfold.writes.guarded import AddRow, RowKey, StateKey
 
@@ -38,6 +55,9 @@ NAME_LETTERS = 2 + 2 * ID_BYTES
 HEX_DIGITS = frozenset("0123456789abcdef")
 ROWS_KEPT_MAX = 10_000
 """Rows whose names are cached: each addition asks for the name of its row."""
+NUMBER = re.compile("[0-9]+$")
+BEFORE_DIGITS, AFTER_ALL = "/", "~"
+"""Letters that sort before and after those of versions."""
 
 DeltaNames = Mapping[str, frozenset[str]]
 """Deltas by their names, each with the names of the rows that an item adds to by it."""
@@ -275,3 +295,56 @@ class Additions:
     @property
     def in_order(self) -> tuple[AddRow, ...]:
         return tuple([self.halves[half] for half in sorted(self.halves, key=str)])
+
+
+def before_text(version: str, before: Contribution, after: Contribution) -> str | None:
+    """What a step changes, as a ledger item keeps it: the version before, the names of rows that the item is new to,
+    and what it contributed to others. None if that is too long to keep.
+
+    Rows with plain attributes, and those whose entries change, are left out: the ledger does not hold their values.
+    """
+    changed = [row for row in {**before, **after} if _is_reversible(before.get(row), after.get(row))]
+    entered = "".join(sorted(named(row) for row in changed if row not in before))
+    text = f"{version} {entered} {stored_text({row: before[row] for row in changed if row in before})}"
+    return text if len(text) <= LETTERS_KEPT else None
+
+
+def _is_reversible(was: RowContribution | None, now: RowContribution | None) -> bool:
+    if was is not None and now is not None and not differs(was, now):
+        return False
+    there = [each for each in (was, now) if each is not None]
+    if any(each.digest or each.plain is not None or each.names or each.life for each in there):
+        return False
+    return (was.ordered if was else NOTHING) == (now.ordered if now else NOTHING)
+
+
+def version_before(text: str) -> str:
+    return text.partition(" ")[0]
+
+
+def contribution_before(text: str, now: Contribution, only: Collection[str] | None = None) -> Contribution:
+    """The contribution before a step. ``only``: the names of the rows that go back; None: all that can.
+
+    Raises ``EngineError`` for a text that is damaged.
+    """
+    entered, _, stored = text.partition(" ")[2].partition(" ")
+    new = {entered[begin : begin + ROW_NAME_LETTERS] for begin in range(0, len(entered), ROW_NAME_LETTERS)}
+    rows = {row: each for row, each in now.items() if named(row) not in new or not _goes_back(named(row), only)}
+    rows.update((row, each) for row, each in stored_rows(stored).items() if _goes_back(named(row), only))
+    return rows
+
+
+def _goes_back(row: str, only: Collection[str] | None) -> bool:
+    return only is None or row in only
+
+
+def just_before(version: str) -> str:
+    """A version after all that are older than this one: with it, the change of this version is not done.
+
+    Of a step that did not read its ledger item, it is in place of the version there, which is not known.
+    """
+    number = NUMBER.search(version)
+    if number is None or not int(number[0]):
+        return f"{version[:-1]}{BEFORE_DIGITS}{AFTER_ALL}"
+    rest = AFTER_ALL if BY_OURSELVES in version else BY_OURSELVES + AFTER_ALL
+    return f"{version[: number.start()]}{int(number[0]) - 1:0{len(number[0])}d}{rest}"

@@ -14,6 +14,7 @@ from streamfold.ledger.contribution import (
     Contribution,
     LedgerItem,
     Mark,
+    dropped_backlinks,
     elsewhere,
     kept_text,
     stored_references,
@@ -29,7 +30,6 @@ from streamfold.ledger.difference import (
     pending_text,
 )
 from streamfold.ledger.lives import NO_ROWS, Given, Lives, as_stored
-from streamfold.ledger.references import dropped
 from streamfold.ledger.state_keys import contribution_key
 from streamfold.records.change import ItemKey
 from streamfold.records.values import Value, value
@@ -242,7 +242,7 @@ def _from_found(
         mark = _mark(key, item, step, expected)
         rows = marked(between, mark, was, now) if between.marks else between
         refers = stored_references(text)
-        backlinks = dropped(application, route.name, item, {*refers, *step.idle}, step.references)
+        backlinks = dropped_backlinks(application, route.name, item, {*refers, *step.idle}, step.references)
         room = PAGE_ROWS - len(backlinks)
         if len(undone) == 1 and (most := fitting(rows, room)) < len(rows):
             partial, version, rows = True, stored.version if stored else "", rows[:most]

@@ -21,8 +21,7 @@ from typing import IO, Any, NamedTuple, cast
 
 from streamfold.engines.protocol import ScanCursor, ScanPage, Segment, StoredItem
 from streamfold.errors import RecordError, SettingsError, refusal
-from streamfold.keys.marker import is_marker
-from streamfold.keys.table import Table
+from streamfold.keys.table import Table, is_marker
 from streamfold.parking import make_client
 from streamfold.records.change import ItemKey, item_key
 from streamfold.records.kinesis import MICROSECONDS

@@ -13,8 +13,7 @@ from itertools import islice
 from streamfold.engines.protocol import KeptState, StoredItem
 from streamfold.errors import SettingsError
 from streamfold.keys.field import datetime_text
-from streamfold.keys.marker import is_marker
-from streamfold.keys.table import Table
+from streamfold.keys.table import Table, is_marker
 from streamfold.ledger.contribution import BEFORE_ALL
 from streamfold.lifecycle.exports import Export, ExportLine
 from streamfold.records.change import ItemKey, item_key

@@ -13,8 +13,7 @@ from streamfold.commit.ledger_items import filled
 from streamfold.commit.pending import ItemAndHandler
 from streamfold.engines.protocol import StoredItem
 from streamfold.errors import NotStarted, SettingsError
-from streamfold.ledger.contribution import LedgerItem
-from streamfold.ledger.references import backlink_key, referrer
+from streamfold.ledger.contribution import LedgerItem, backlink_key, referrer
 from streamfold.ledger.state_keys import BACKLINKS, ledger_key
 from streamfold.lifecycle.explain import found_in_state, state_key
 from streamfold.lifecycle.page import Difference, ItemFailed, PageReport, Pages

@@ -7,7 +7,6 @@ from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from typing import Any, NamedTuple, cast
 
 from streamfold.derivations.search.sink import Action, Answer
-from streamfold.engines.call_slots import CallSlots, Flight, Joined, SlotCall, made
 from streamfold.engines.memory import MemoryEngine
 from streamfold.engines.protocol import (
     Counter,
@@ -27,6 +26,7 @@ from streamfold.keys.table import Table
 from streamfold.proofs.choices import Choices
 from streamfold.proofs.invariants import InvariantBroken
 from streamfold.records.change import ItemKey
+from streamfold.runtime import CallSlots, Flight, Joined, SlotCall, made
 from streamfold.testing.mapping import Died
 from streamfold.writes.guarded import (
     CONFLICT,

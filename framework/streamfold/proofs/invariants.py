@@ -24,9 +24,8 @@ from streamfold.app import App
 from streamfold.engines.memory import MemoryEngine
 from streamfold.engines.protocol import Entries
 from streamfold.keys.table import CONTRIBUTORS, OWNER, VERSION
-from streamfold.ledger.contribution import REFERS, STAMP_LETTERS, stored_references
+from streamfold.ledger.contribution import REFERS, STAMP_LETTERS, backlink_key, referrer, stored_references
 from streamfold.ledger.deltas import Delta, DeltaNames, delta_key, is_delta, names_in
-from streamfold.ledger.references import backlink_key, referrer
 from streamfold.ledger.state_keys import LedgerSource, claim_key, source_of
 from streamfold.records.change import item_name
 from streamfold.records.encoded import digest

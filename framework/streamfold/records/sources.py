@@ -18,7 +18,7 @@ from collections.abc import Iterable, Iterator, Sequence
 from enum import Enum
 from typing import NamedTuple
 
-from streamfold.keys.marker import is_marker
+from streamfold.keys.table import is_marker
 from streamfold.records.change import Change, ItemKey, times_of
 from streamfold.records.images import without_derived
 from streamfold.records.kinesis import LABEL, MICROSECONDS, images_digest

@@ -200,7 +200,7 @@ class HandlerContribution(Value):
     pending: str | None = None  # pending rows and entries, to be finished after the commit; None: none
     deltas: str | None = None  # names of the deltas of this step; "": it names none any more; None: as before
     gone: str | None = None  # names that may be stored, "" for none; None: not asked
-    before: str | None = None  # with names: what the step changes (``ledger.undo``); None: it cannot be taken back
+    before: str | None = None  # with names: what the step changes (``ledger.deltas``); None: it cannot be taken back
 
 
 @value

@@ -13,7 +13,7 @@ from streamfold.derivations.search.maintenance import Comparing, Copying
 from streamfold.engines.protocol import Counter as EngineCounter
 from streamfold.errors import DeclarationError, ManifestError, SettingsError
 from streamfold.failures.repair import Repair
-from streamfold.ledger.references import backlinks
+from streamfold.ledger.contribution import backlinks
 from streamfold.ledger.state_keys import document_key
 from streamfold.lifecycle.page import Pages
 from streamfold.lifecycle.retire import KeptRetirement

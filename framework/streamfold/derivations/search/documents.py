@@ -47,8 +47,7 @@ from streamfold.keys.field import Unreadable, datetime_text
 from streamfold.keys.key import Key, child_fields, sort_prefix
 from streamfold.keys.key_part import KeyComponent
 from streamfold.keys.table import RESERVED_PREFIX
-from streamfold.ledger.contribution import stored_references, stored_text
-from streamfold.ledger.references import dropped
+from streamfold.ledger.contribution import dropped_backlinks, stored_references, stored_text
 from streamfold.records.change import Change, ItemKey, image_of
 from streamfold.records.images import Image
 from streamfold.records.values import EXACT, LEVELS_MAX, base64_text, decode
@@ -513,7 +512,7 @@ def note_references(runtime: Runtime, runs: Iterable[RootRun]) -> None:
         if each.found is not None and each.found.error is not None:
             continue  # its references could not be composed: those before stay
         before = dict.fromkeys((*each.held, *root.idle))
-        gone = dropped(runtime.application.name, root.route.name, root.item, before, references)
+        gone = dropped_backlinks(runtime.application.name, root.route.name, root.item, before, references)
         if gone or {*references} - {*each.held} or (references and each.expires):
             expires = False if references else None if each.ids else True
             write = CounterWrite(each.key, each.number, references=stored_text({}, references), expires=expires)
