@@ -13,7 +13,7 @@ from typing import Any, NamedTuple, Protocol
 from urllib.parse import urlsplit
 
 from streamfold.errors import ParkingError, RecordError, SettingsError, redacted, refusal
-from streamfold.records.encoded import CANONICAL, to_json
+from streamfold.records.values import CANONICAL, to_json
 from streamfold.settings.limits import CONNECT_SECONDS_MAX, READ_SECONDS_MAX, TRIES_MAX
 from streamfold.settings.loopback import is_loopback
 from streamfold.settings.readers import make_private, read_path

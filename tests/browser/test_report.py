@@ -4,7 +4,7 @@ from time import monotonic
 
 import pytest
 
-from streamfold.records.encoded import to_json
+from streamfold.records.values import to_json
 from tests.cli.conftest import SHOP
 from tests.helpers.drawn_applications import MARKUP
 from tests.helpers.here import streamfold

@@ -13,7 +13,7 @@ from streamfold.batch.process import process_event
 from streamfold.cli import main
 from streamfold.cli.session import load_application
 from streamfold.engines import DynamoEngine, dynamodb_client
-from streamfold.records.encoded import to_json
+from streamfold.records.values import to_json
 from streamfold.runtime import DeltasMark, Runtime
 from streamfold.settings import Settings
 from streamfold.testing.mapping import Died

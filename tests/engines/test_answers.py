@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 
 from streamfold.engines.dynamodb_client import PARSED as OPERATIONS
 from streamfold.engines.dynamodb_client import called, watch
-from streamfold.records import encoded
+from streamfold.records import values as json_values
 from streamfold.records.values import encode
 from tests.helpers.values import texts, values
 from tests.helpers.wire import Wire
@@ -76,10 +76,10 @@ def told(answer):
 
 @pytest.mark.parametrize("operation", READS)
 @settings(max_examples=EXAMPLES)
-@given(found=st.lists(images, min_size=1, max_size=3), library=st.sampled_from([None, encoded.ORJSON]))
+@given(found=st.lists(images, min_size=1, max_size=3), library=st.sampled_from([None, json_values.ORJSON]))
 def test_an_answer_says_what_botocore_reads_of_it(wire, operation, found, library):
     read, arguments = asked(wire, operation, found)
-    with patch.object(encoded, "ORJSON", library):
+    with patch.object(json_values, "ORJSON", library):
         assert told(called(read, arguments)) == told(read(**arguments))
 
 

@@ -16,7 +16,7 @@ from streamfold.engines import DynamoEngine
 from streamfold.engines.dynamodb_client import Meter, RequestEncoding
 from streamfold.engines.protocol import Counter
 from streamfold.engines.requests import Requests
-from streamfold.records import encoded
+from streamfold.records import values as json_values
 from streamfold.writes.guarded import (
     AbsentSource,
     AddRow,
@@ -137,16 +137,16 @@ def sent_by_both(call):
 
 
 def test_bodies_are_tried_with_the_extra_that_makes_them_quicker():
-    assert encoded.ORJSON is not None
+    assert json_values.ORJSON is not None
 
 
 @pytest.mark.parametrize("kind", WRITES, ids=lambda kind: kind.__name__)
 @settings(max_examples=EXAMPLES, deadline=None)
 @given(data=st.data())
 def test_both_bodies_of_a_write_say_the_same_alone_and_in_a_transaction(kind, data):
-    write, library = data.draw(WRITES[kind]), data.draw(st.sampled_from([None, encoded.ORJSON]))
+    write, library = data.draw(WRITES[kind]), data.draw(st.sampled_from([None, json_values.ORJSON]))
     for writes in ([write], [write, PutState(StateKey("other", "ü"), "")]):
-        with patch.object(encoded, "ORJSON", library):
+        with patch.object(json_values, "ORJSON", library):
             mine, theirs = sent_by_both(lambda engine, writes=writes: engine.transact(writes, 1_800_000_000))
         assert [(name, without_token(body)) for name, body in mine] == [
             (name, without_token(body)) for name, body in theirs

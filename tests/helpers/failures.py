@@ -4,7 +4,7 @@ import json
 
 from streamfold import Version
 from streamfold.parking import Parked
-from streamfold.records.encoded import to_json
+from streamfold.records.values import to_json
 from streamfold.testing import BucketTwin, QueueTwin, TopicTwin
 from streamfold.testing.destinations import FailedBatch
 from tests.helpers.records import LABEL

@@ -10,8 +10,8 @@ from streamfold.errors import EngineUnavailable
 from streamfold.failures.failed_records import StreamRange, Waiting
 from streamfold.failures.redrive import Redrive
 from streamfold.failures.stream_range import Fetched
-from streamfold.records.encoded import to_json
 from streamfold.records.envelope import Origins
+from streamfold.records.values import to_json
 from streamfold.runtime import Runtime
 from streamfold.settings import Settings
 from tests.helpers import everything

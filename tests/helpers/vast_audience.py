@@ -10,8 +10,7 @@ from math import ceil
 
 from streamfold.derivations.feed.posts import EDGE_DIGITS, StoredCopy
 from streamfold.engines import MemoryEngine
-from streamfold.records.encoded import item_bytes
-from streamfold.records.values import encode
+from streamfold.records.values import encode, item_bytes
 from streamfold.settings.limits import STATEMENTS_MAX
 from tests.helpers.feed_histories import FOLLOW
 

@@ -17,9 +17,8 @@ from streamfold.jobs.rates import StreamLag
 from streamfold.lifecycle.backfill import BackfillRun, RunHooks, TableSize, estimate, new_job
 from streamfold.lifecycle.page import Pages
 from streamfold.lifecycle.sources import check_deployment_delay, check_named, source_tables, wanted_routes
-from streamfold.records.encoded import item_bytes
 from streamfold.records.envelope import KINESIS, Seen
-from streamfold.records.values import encode
+from streamfold.records.values import encode, item_bytes
 from streamfold.replay.replay import newest_sources
 from streamfold.runtime import Runtime
 from streamfold.settings import Settings

@@ -6,7 +6,7 @@ from streamfold.batch.process import process_changes
 from streamfold.engines import EmbeddedEngine, MemoryEngine
 from streamfold.ledger.state_keys import audience_key, index_key, jobs_partition, segments_partition
 from streamfold.lifecycle.state_size import OTHERS, PURPOSES, StateGarbage, state_sizes
-from streamfold.records.encoded import item_bytes
+from streamfold.records.values import item_bytes
 from streamfold.writes.guarded import StateKey
 from tests.helpers.doorbells import opened
 from tests.helpers.feed_histories import small

@@ -14,7 +14,7 @@ from streamfold.engines import EmbeddedEngine, MemoryEngine
 from streamfold.engines.protocol import ItemTimes
 from streamfold.ledger import contribution
 from streamfold.lifecycle import loading
-from streamfold.records import encoded, sources, values
+from streamfold.records import sources, values
 from streamfold.records import values as rounding
 from streamfold.replay import loaded_items, local
 from streamfold.routes import declaration
@@ -164,7 +164,7 @@ def _() -> Iterator[None]:
     tests=SHOW + "test_attributes_stand_in_the_order_of_their_names_however_they_were_written",
 )
 def _() -> Iterator[None]:
-    with patch.object(show, "to_sorted_json", encoded.to_json):
+    with patch.object(show, "to_sorted_json", values.to_json):
         yield
 
 

@@ -3,7 +3,7 @@
 import pytest
 
 from streamfold.engines.protocol import Counter
-from streamfold.records.encoded import item_bytes
+from streamfold.records.values import item_bytes
 from streamfold.writes.guarded import StateKey
 from tests.helpers.engine_contract import EXPIRES, dynamo_store
 

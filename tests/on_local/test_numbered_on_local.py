@@ -6,8 +6,7 @@ from streamfold import App, Key, Router, Table
 from streamfold.derivations.audit.kind import Recorded
 from streamfold.derivations.audit.numbered import ROW_BYTES_MAX, version_row
 from streamfold.engines import DynamoEngine
-from streamfold.records.encoded import ITEM_BYTES_MAX, item_bytes
-from streamfold.records.values import encode
+from streamfold.records.values import ITEM_BYTES_MAX, encode, item_bytes
 from streamfold.settings import Settings
 from tests.helpers.engine_contract import ALL_TYPES
 from tests.helpers.records import change, item

@@ -17,7 +17,7 @@ from streamfold import Add, App, Count, Key, Router, Row, Sum, Table
 from streamfold.engines import MemoryEngine
 from streamfold.errors import RecordError
 from streamfold.proofs.invariants import Invariants
-from streamfold.records.encoded import to_json
+from streamfold.records.values import to_json
 from streamfold.testing import (
     Diverged,
     HandlerFails,

@@ -8,8 +8,8 @@ from streamfold import App, Key, Router, Row, Table
 from streamfold.proofs.check import Scenario, source_of
 from streamfold.proofs.histories import recorded_shapes
 from streamfold.proofs.recorded import Recording
-from streamfold.records.encoded import to_json
 from streamfold.records.envelope import Origins
+from streamfold.records.values import to_json
 from streamfold.settings import Settings
 from streamfold.testing import check
 from streamfold.testing.stream import START, Clock

@@ -6,8 +6,8 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from streamfold.records import encoded
-from streamfold.records.encoded import to_json
+from streamfold.records import values
+from streamfold.records.values import to_json
 
 TEXTS = st.text(st.characters(codec="utf-8")) | st.sampled_from(["\x7f", '\x00\x1f\n\t\b\f\r"\\/', "é", "\U0001f600"])
 NUMBERS = st.from_regex(r"-?[1-9][0-9]{0,37}", fullmatch=True)
@@ -34,51 +34,51 @@ HALF_A_PAIR = "\ud800"
 def library(request, monkeypatch):
     """Both libraries, one after the other."""
     if request.param == "json":
-        monkeypatch.setattr(encoded, "ORJSON", None)
+        monkeypatch.setattr(values, "ORJSON", None)
     return request.param
 
 
 @given(ITEMS)
 def test_an_item_has_the_same_text(item):
-    assert encoded.item_text(item) == to_json(item)
+    assert values.item_text(item) == to_json(item)
 
 
 @given(ITEMS)
 def test_a_body_says_the_same(item):
-    assert json.loads(encoded.body_json(item)) == json.loads(encoded.BODIES.encode(item))
+    assert json.loads(values.body_json(item)) == json.loads(values.BODIES.encode(item))
 
 
 @given(st.dictionaries(TEXTS, VALUES))
 @settings(max_examples=20)
 def test_an_answer_says_the_same(item):
     text = to_json(item).encode()
-    assert encoded.parsed_answer(text) == json.loads(text)
+    assert values.parsed_answer(text) == json.loads(text)
 
 
 @pytest.mark.parametrize("item", [{"n": 10**30}, {1: "a"}, {"text": HALF_A_PAIR}, {"ab"[:1]: {"S": "x"}}])
 def test_what_orjson_does_not_take_has_the_same_text(library, item):
-    assert encoded.item_text(item) == to_json(item)
-    assert json.loads(encoded.body_json(item)) == json.loads(encoded.BODIES.encode(item))
+    assert values.item_text(item) == to_json(item)
+    assert json.loads(values.body_json(item)) == json.loads(values.BODIES.encode(item))
 
 
 def test_an_item_of_many_levels_has_the_same_text(library):
     item = {"S": "x"}
     for _ in range(300):
         item = {"M": {"a": item}}
-    assert encoded.item_text(item) == to_json(item)
+    assert values.item_text(item) == to_json(item)
 
 
 def test_an_answer_with_half_a_pair_is_parsed(library):
-    assert encoded.parsed_answer(rb'{"S": "\ud800"}') == {"S": HALF_A_PAIR}
+    assert values.parsed_answer(rb'{"S": "\ud800"}') == {"S": HALF_A_PAIR}
 
 
 @pytest.mark.parametrize("text", [b"", b"{", b"\xff", b'{"a" 1}'])
 def test_what_is_no_json_is_an_error(library, text):
     with pytest.raises(json.JSONDecodeError if text != b"\xff" else UnicodeDecodeError):
-        encoded.parsed_answer(text)
+        values.parsed_answer(text)
 
 
-@pytest.mark.parametrize("call", [encoded.item_text, encoded.body_json])
+@pytest.mark.parametrize("call", [values.item_text, values.body_json])
 def test_what_no_json_is_made_of_is_an_error(library, call):
     with pytest.raises(TypeError, match=r"not an attribute value|no part of a request"):
         call({"a": object()})

@@ -12,9 +12,20 @@ from hypothesis import strategies as st
 
 from streamfold import rounded
 from streamfold.errors import HandlerError, RecordError
-from streamfold.records.encoded import ITEM_BYTES_MAX, digest, item_bytes, to_json
 from streamfold.records.images import Image, hidden
-from streamfold.records.values import EXACT, StoredMap, decode, decode_number, encode, number_text, same
+from streamfold.records.values import (
+    EXACT,
+    ITEM_BYTES_MAX,
+    StoredMap,
+    decode,
+    decode_number,
+    digest,
+    encode,
+    item_bytes,
+    number_text,
+    same,
+    to_json,
+)
 from tests.helpers.values import LARGEST, large, numbers, texts, values
 
 

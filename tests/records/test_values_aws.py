@@ -6,8 +6,7 @@ from decimal import Decimal
 from boto3.dynamodb.types import Binary, TypeDeserializer, TypeSerializer
 from hypothesis import given
 
-from streamfold.records.encoded import to_json
-from streamfold.records.values import decode, encode, number_text
+from streamfold.records.values import decode, encode, number_text, to_json
 from tests.helpers.values import large, numbers, values
 
 

@@ -11,8 +11,7 @@ from collections import defaultdict
 from streamfold import App, Collect, Count, Key, Max, Min, Router, Row, Sum, Table, Top
 from streamfold.batch.process import check_application
 from streamfold.lifecycle.page import Pages
-from streamfold.records.encoded import digest
-from streamfold.records.values import decode, encode
+from streamfold.records.values import decode, digest, encode
 from streamfold.runtime import Runtime
 from streamfold.settings import Settings
 from streamfold.writes.guarded import ENTRIES, LedgerWrite, PutState

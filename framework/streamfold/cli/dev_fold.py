@@ -34,10 +34,9 @@ from streamfold.derivations.search.options import shown_index
 from streamfold.keys.key import template_text
 from streamfold.keys.table import CONTRIBUTORS, is_in_state
 from streamfold.lifecycle.diff import HandlerDiff, RowChange
-from streamfold.records.encoded import to_json
 from streamfold.records.envelope import Origins
 from streamfold.records.images import hidden
-from streamfold.records.values import encode
+from streamfold.records.values import encode, to_json
 from streamfold.replay.replay import FileEntry, Replay, Summary, as_counts
 from streamfold.routes.application import unknown_handler
 from streamfold.routes.route import Route

@@ -34,8 +34,7 @@ from streamfold.keys.field import datetime_text
 from streamfold.keys.key import Key
 from streamfold.keys.key_part import KeyValue
 from streamfold.records.change import ItemKey, image_of, item_name, typed
-from streamfold.records.encoded import to_json
-from streamfold.records.values import decode, encode
+from streamfold.records.values import decode, encode, to_json
 from streamfold.routes.application import Application
 from streamfold.routes.route import Route
 from streamfold.writes.guarded import RowKey

@@ -19,9 +19,8 @@ from streamfold.keys.field import datetime_text
 from streamfold.keys.key import Key
 from streamfold.keys.table import CONTRIBUTORS, MAIN, Table, is_in_state
 from streamfold.records.change import ItemKey, image_of, item_key
-from streamfold.records.encoded import to_json
 from streamfold.records.images import hidden
-from streamfold.records.values import decode, encode, sortable
+from streamfold.records.values import decode, encode, sortable, to_json
 from streamfold.replay.files import LINE_BYTES_MAX, bounded_lines
 from streamfold.routes.application import Application
 from streamfold.routes.route import Route

@@ -28,7 +28,7 @@ from streamfold.cli.session import load_application
 from streamfold.errors import SettingsError, StreamfoldError, plain
 from streamfold.ledger.schema import Schema
 from streamfold.lifecycle.diff import NO_REFERENTS, Referents, SideRows, TableAndItem, side_page
-from streamfold.records.encoded import to_json
+from streamfold.records.values import to_json
 
 MODULE = "streamfold.cli.old_code"
 GIT_SECONDS_MAX = 120

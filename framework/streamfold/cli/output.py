@@ -17,7 +17,7 @@ from typing import IO, TYPE_CHECKING, Any, Literal, NamedTuple, TypeVar
 import click
 
 from streamfold.errors import plain, shortened
-from streamfold.records.encoded import COMPACT
+from streamfold.records.values import COMPACT
 
 if TYPE_CHECKING:
     from rich.console import Console

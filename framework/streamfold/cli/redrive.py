@@ -21,8 +21,8 @@ from streamfold.failures.failed_records import Delivered, StreamRange, Waiting, 
 from streamfold.failures.redrive import Redrive, Redriven, is_local
 from streamfold.failures.stream_range import Fetched
 from streamfold.keys.table import MAIN
-from streamfold.records.encoded import to_json
 from streamfold.records.envelope import Origins
+from streamfold.records.values import to_json
 from streamfold.replay.replay import PutSources
 
 CHAINS = "chains"

@@ -30,7 +30,7 @@ from streamfold.lifecycle.backfill import KeepFailed
 from streamfold.lifecycle.page import ItemFailed, PageReport, Pages
 from streamfold.lifecycle.sources import pages, source_tables
 from streamfold.records.change import ItemKey
-from streamfold.records.encoded import to_json
+from streamfold.records.values import to_json
 from streamfold.routes.application import Application
 from streamfold.routes.route import Route
 from streamfold.settings.readers import make_private

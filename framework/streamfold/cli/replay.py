@@ -25,8 +25,8 @@ from streamfold.errors import RecordError, SettingsError
 from streamfold.keys.table import MAIN
 from streamfold.lifecycle.sources import check_whole
 from streamfold.parking import open_parking
-from streamfold.records.encoded import to_json
 from streamfold.records.envelope import Origins, RawRecord
+from streamfold.records.values import to_json
 from streamfold.replay.files import BadLine, RecordedFiles, check_files
 from streamfold.replay.files import Line as RecordedLine
 from streamfold.replay.replay import BATCH_RECORDS, Replay, ReplayCursor

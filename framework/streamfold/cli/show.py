@@ -40,8 +40,7 @@ from streamfold.keys.table import Table
 from streamfold.ledger.schema import Schema
 from streamfold.lifecycle.explain import Explaining
 from streamfold.read.feeds import LIMIT, PULLS_MOST, BotoQueries, EngineQueries, Feed, Queries, page
-from streamfold.records.encoded import to_json, to_sorted_json
-from streamfold.records.values import encode
+from streamfold.records.values import encode, to_json, to_sorted_json
 from streamfold.routes.application import unknown_handler
 from streamfold.routes.route import Fields, Route
 from streamfold.settings import Settings

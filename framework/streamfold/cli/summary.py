@@ -29,8 +29,8 @@ from streamfold.derivations.derivation import derivation
 from streamfold.derivations.search.indexes import searches_of
 from streamfold.derivations.search.options import options_of, shown_index
 from streamfold.errors import manual, plain, printable
-from streamfold.records.encoded import to_json
 from streamfold.records.images import hidden
+from streamfold.records.values import to_json
 from streamfold.replay.mismatches import UnseenAttribute
 from streamfold.replay.replay import FailedRecord, PlannedWrites, Summary, as_counts
 from streamfold.settings import Settings

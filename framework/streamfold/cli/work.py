@@ -41,7 +41,7 @@ from streamfold.lifecycle.backfill import (
 from streamfold.lifecycle.page import ItemFailed, PageReport
 from streamfold.lifecycle.row_repair import reconcile_rows
 from streamfold.lifecycle.state_machine import definition
-from streamfold.records.encoded import to_json
+from streamfold.records.values import to_json
 
 if TYPE_CHECKING:
     from streamfold.cli.output import Printed

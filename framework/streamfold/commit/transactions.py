@@ -6,9 +6,8 @@ from typing import Any, TypeGuard, TypeVar, cast
 
 from streamfold.errors import Contended, EngineError, HandlerError, RowTaken, TableThrottled, is_fatal, redacted
 from streamfold.keys.table import CONTRIBUTORS, MARK, OWNER, VERSION, is_writers
-from streamfold.records.encoded import ITEM_BYTES_MAX, item_bytes
 from streamfold.records.images import hidden
-from streamfold.records.values import encode
+from streamfold.records.values import ITEM_BYTES_MAX, encode, item_bytes
 from streamfold.routes.route import Route
 from streamfold.runtime import CallSlots, Flight, Runtime
 from streamfold.settings.limits import KEYS_MAX

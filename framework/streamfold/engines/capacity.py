@@ -24,8 +24,7 @@ from streamfold.engines.protocol import (
 from streamfold.keys.key_part import KeyValue
 from streamfold.keys.table import Table, is_in_state
 from streamfold.records.change import ItemKey
-from streamfold.records.encoded import item_bytes
-from streamfold.records.values import encode
+from streamfold.records.values import encode, item_bytes
 from streamfold.settings.limits import ACTIONS_MAX, KEYS_MAX, STATEMENTS_MAX
 from streamfold.writes.guarded import GuardedWrite, PutPostRow, PutRow, PutState, Refused, RowKey, StateKey
 

@@ -61,8 +61,7 @@ from streamfold.errors import (
     redacted,
 )
 from streamfold.keys.table import NO_TRANSACTIONS, STATE, Table, check_real_names
-from streamfold.records.encoded import body_json, parsed_answer
-from streamfold.records.values import decode, decode_number
+from streamfold.records.values import body_json, decode, decode_number, parsed_answer
 from streamfold.settings.limits import (
     CALL_SECONDS_MAX,
     CONNECT_SECONDS_MAX,

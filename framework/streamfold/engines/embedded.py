@@ -38,10 +38,9 @@ from streamfold.errors import EngineError
 from streamfold.keys.key_part import KeyValue
 from streamfold.keys.table import CONTRIBUTORS, STATE, VERSION, Table
 from streamfold.records.change import ItemKey, item_key
-from streamfold.records.encoded import item_text
 from streamfold.records.kinesis import MICROSECONDS
 from streamfold.records.sources import SourceImage, StoredSource, digest_of, kept
-from streamfold.records.values import decode, encode, sortable
+from streamfold.records.values import decode, encode, item_text, sortable
 from streamfold.settings.limits import ACTIONS_MAX
 from streamfold.writes.guarded import ENTRIES, DeleteSource, GuardedWrite, PutRow, RowKey, StateKey, UpdateSource
 

@@ -15,8 +15,7 @@ from streamfold.engines.protocol import ScanCursor, Segment
 from streamfold.keys.key import PARTITION_BYTES_MAX, SORT_BYTES_MAX
 from streamfold.keys.key_part import LETTER_BYTES_MAX
 from streamfold.keys.table import STATE, Table
-from streamfold.records.encoded import COMPACT
-from streamfold.records.values import decode, encode, sortable
+from streamfold.records.values import COMPACT, decode, encode, sortable
 from streamfold.writes.guarded import VALIDATION, Reason, RowKey, StateKey
 
 SHORT_LETTERS = SORT_BYTES_MAX // LETTER_BYTES_MAX

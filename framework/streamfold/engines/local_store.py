@@ -28,8 +28,7 @@ from streamfold.errors import HandlerError
 from streamfold.keys.key_part import LETTER_BYTES_MAX
 from streamfold.keys.table import STATE, Table
 from streamfold.records.change import BY_OURSELVES, ItemKey
-from streamfold.records.encoded import ITEM_BYTES_MAX, item_bytes
-from streamfold.records.values import decode, encode
+from streamfold.records.values import ITEM_BYTES_MAX, decode, encode, item_bytes
 from streamfold.settings.limits import ACTIONS_MAX, BYTES_MAX
 from streamfold.writes.guarded import (
     CONDITION,

@@ -8,8 +8,7 @@ from itertools import islice
 from typing import TYPE_CHECKING, Any
 
 from streamfold.engines.protocol import OWN_VERSION, OwnRecord, StoredItem
-from streamfold.records.encoded import item_text
-from streamfold.records.values import same
+from streamfold.records.values import item_text, same
 
 if TYPE_CHECKING:  # dictionaries need no SQLite
     from streamfold.engines.state_file import StateFile

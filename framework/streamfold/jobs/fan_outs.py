@@ -15,7 +15,7 @@ from streamfold.jobs.job import Job, JobSegment, loaded, read_job, read_segments
 from streamfold.ledger.state_keys import fan_outs_partition, segment_key
 from streamfold.parking import queue_client
 from streamfold.records.change import Change
-from streamfold.records.encoded import to_json
+from streamfold.records.values import to_json
 from streamfold.runtime import QueuedSegment, Runtime
 from streamfold.writes.guarded import DeleteState, PutState, StateKey, SwapState
 

@@ -22,8 +22,7 @@ from streamfold.keys.key_part import LETTER_BYTES_MAX, KeyValue
 from streamfold.keys.table import STATE
 from streamfold.ledger.state_keys import backlinks_partition
 from streamfold.records.change import ItemKey, item_name, key_text
-from streamfold.records.encoded import CANONICAL, digest
-from streamfold.records.values import Nothing, Number, Value, decode, number_text, value
+from streamfold.records.values import CANONICAL, Nothing, Number, Value, decode, digest, number_text, value
 from streamfold.routes.aggregates import (
     AGGREGATIONS,
     Aggregation,

@@ -26,9 +26,8 @@ from streamfold.ledger.contribution import (
 from streamfold.ledger.contribution import writes as entry_writes
 from streamfold.ledger.schema import Schema
 from streamfold.records.change import ItemKey, image_of, item_key
-from streamfold.records.encoded import to_json
 from streamfold.records.images import hidden
-from streamfold.records.values import decode, encode, same
+from streamfold.records.values import decode, encode, same, to_json
 from streamfold.routes.aggregates import ordering_of, shown_of
 from streamfold.routes.application import Application
 from streamfold.routes.route import REFERENT, Fields, Route

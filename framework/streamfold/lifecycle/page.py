@@ -27,8 +27,7 @@ from streamfold.ledger.contribution import BEFORE_ALL
 from streamfold.ledger.step import Step
 from streamfold.lifecycle.sources import ItemKeys, lower_bound
 from streamfold.records.change import ItemKey
-from streamfold.records.encoded import to_json
-from streamfold.records.values import EXACT
+from streamfold.records.values import EXACT, to_json
 from streamfold.routes.route import REFERENT, SOURCE, Route
 from streamfold.runtime import Runtime
 from streamfold.settings.limits import ACTIONS_MAX

@@ -9,7 +9,7 @@ from streamfold.ledger.contribution import LedgerItem
 from streamfold.ledger.state_keys import is_ledger_key
 from streamfold.lifecycle.explain import found_in_state, state_key
 from streamfold.lifecycle.sources import pages
-from streamfold.records.encoded import item_bytes
+from streamfold.records.values import item_bytes
 from streamfold.routes.application import Application
 from streamfold.runtime import Runtime
 from streamfold.writes.guarded import StateKey

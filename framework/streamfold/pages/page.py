@@ -15,7 +15,7 @@ from string import Template
 from typing import Any
 
 from streamfold.errors import SettingsError
-from streamfold.records.encoded import to_json
+from streamfold.records.values import to_json
 
 ASSETS = files("streamfold.pages") / "assets"
 SAFE_IN_SCRIPT = {"<": "\\u003c", ">": "\\u003e", "&": "\\u0026", "\u2028": "\\u2028", "\u2029": "\\u2029"}

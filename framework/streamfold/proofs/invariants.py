@@ -28,8 +28,7 @@ from streamfold.ledger.contribution import REFERS, STAMP_LETTERS, backlink_key, 
 from streamfold.ledger.deltas import Delta, DeltaNames, delta_key, is_delta, names_in
 from streamfold.ledger.state_keys import LedgerSource, claim_key, source_of
 from streamfold.records.change import item_name
-from streamfold.records.encoded import digest
-from streamfold.records.values import WIDE, decode_number
+from streamfold.records.values import WIDE, decode_number, digest
 from streamfold.writes.guarded import ENTRIES, Claim, GuardedWrite, LedgerWrite, RowKey, StateKey
 
 if TYPE_CHECKING:

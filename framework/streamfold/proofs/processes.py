@@ -22,8 +22,7 @@ from typing import IO, Any, NamedTuple, Self
 from streamfold.app import App
 from streamfold.proofs.determinism import ZONES, Call, NotDeterministic, calls_on, message
 from streamfold.records.change import Change
-from streamfold.records.encoded import CANONICAL
-from streamfold.records.values import encode
+from streamfold.records.values import CANONICAL, encode
 
 PROCESSES = 2
 SECONDS_MAX = 60

@@ -31,9 +31,8 @@ from streamfold.engines.protocol import Engine
 from streamfold.errors import HandlerError, StreamfoldError, public, reason, shown
 from streamfold.keys.table import CONTRIBUTORS, PARTNER_VERSION, Table
 from streamfold.read.derived_rows import PlainRow, ReadTable, coded, plain_item
-from streamfold.records.encoded import ITEM_BYTES_MAX, item_bytes
 from streamfold.records.images import Image, hidden
-from streamfold.records.values import decode, encode
+from streamfold.records.values import ITEM_BYTES_MAX, decode, encode, item_bytes
 from streamfold.routes.route import Fields, Route
 
 QUERIES_AT_ONCE = 8

@@ -26,7 +26,7 @@ from streamfold.records.change import (
     is_time_to_live,
     item_key,
 )
-from streamfold.records.encoded import CANONICAL
+from streamfold.records.values import CANONICAL
 
 SOURCE = "aws:kinesis"
 LABEL = "kinesis"

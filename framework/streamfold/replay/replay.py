@@ -16,9 +16,9 @@ from streamfold.commit.plan import Plan
 from streamfold.engines.protocol import KeptState
 from streamfold.errors import EngineError, EngineUnreachable, RecordError, is_fatal
 from streamfold.records.change import Change, ItemKey
-from streamfold.records.encoded import to_json
 from streamfold.records.envelope import Origins, RawRecord
 from streamfold.records.sources import SourceImage, newest_sources
+from streamfold.records.values import to_json
 from streamfold.replay.files import STANDARD_INPUT, BadLine, Line, RecordedFiles
 from streamfold.replay.loaded_items import process_beside, sorted_changes
 from streamfold.replay.mismatches import ItemsAtRows, NamedAttributes, RecordedItemsAtRows, UnseenAttribute

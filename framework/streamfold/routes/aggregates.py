@@ -34,8 +34,17 @@ from types import EllipsisType
 from typing import Any, ClassVar, Literal, NamedTuple, get_args
 
 from streamfold.errors import DeclarationError, HandlerError, plain, redacted, shown
-from streamfold.records.encoded import UNESCAPED
-from streamfold.records.values import EXACT, WHOLE_MAX, WHOLE_MIN, Number, encode, inexact_text, number_text, sortable
+from streamfold.records.values import (
+    EXACT,
+    UNESCAPED,
+    WHOLE_MAX,
+    WHOLE_MIN,
+    Number,
+    encode,
+    inexact_text,
+    number_text,
+    sortable,
+)
 
 Amounts = tuple[tuple[str, Number], ...]
 """Attributes of a row, each with the amount that is added to it."""

@@ -29,7 +29,7 @@ from streamfold.errors import KeyValueError, SettingsError, StreamfoldError, rea
 from streamfold.keys.key import Key
 from streamfold.keys.table import MAIN, Table, merged
 from streamfold.proofs.histories import usual_values
-from streamfold.records.encoded import to_json
+from streamfold.records.values import to_json
 from streamfold.starter import templates
 from streamfold.starter.proposal import MODULES, Proposal, key_arguments, literal_text, propose, table_text
 from streamfold.testing.table import TableTwin

@@ -11,8 +11,7 @@ from typing import Any
 from streamfold.errors import SettingsError
 from streamfold.keys.key import Key
 from streamfold.keys.table import MAIN, Table
-from streamfold.records.encoded import to_json
-from streamfold.records.values import decode
+from streamfold.records.values import decode, to_json
 from streamfold.starter import templates
 from streamfold.starter.attributes import NUMBER, TypeClass, kept_values, source_text, types_of
 from streamfold.starter.chart import EPOCHS, Chart, ProposedKey, chart_of, is_field_name, snake, unique

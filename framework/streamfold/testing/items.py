@@ -9,8 +9,16 @@ from typing import Any, NamedTuple, TypeAlias, cast, get_args
 from streamfold.errors import HandlerError
 from streamfold.keys.key import PARTITION_BYTES_MAX, SORT_BYTES_MAX
 from streamfold.keys.table import KeyType, Table
-from streamfold.records.encoded import ITEM_BYTES_MAX, item_bytes
-from streamfold.records.values import WIDE, AttributeValue, RawImage, decode, decode_number, encode
+from streamfold.records.values import (
+    ITEM_BYTES_MAX,
+    WIDE,
+    AttributeValue,
+    RawImage,
+    decode,
+    decode_number,
+    encode,
+    item_bytes,
+)
 from streamfold.testing.errors import TwinError, WriteRefused
 
 ItemImage: TypeAlias = Mapping[str, Any]

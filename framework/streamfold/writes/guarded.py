@@ -9,8 +9,7 @@ from typing import Any, NamedTuple
 
 from streamfold.errors import redacted
 from streamfold.keys.key_part import KeyValue
-from streamfold.records.encoded import ITEM_BYTES_MAX, item_bytes
-from streamfold.records.values import EXACT, Nothing, Number, Value, encode, value
+from streamfold.records.values import EXACT, ITEM_BYTES_MAX, Nothing, Number, Value, encode, item_bytes, value
 from streamfold.settings.limits import BYTES_MAX
 
 RowKey = tuple[str, KeyValue, KeyValue | None]

@@ -16,8 +16,7 @@ from streamfold.derivations.on.kind import ON, filter_of
 from streamfold.engines import MemoryEngine
 from streamfold.engines.capacity import CountingEngine
 from streamfold.errors import DeclarationError, HandlerError, ImageError, KeyValueError, ManifestError
-from streamfold.records.encoded import ITEM_BYTES_MAX, item_bytes
-from streamfold.records.values import decode, encode
+from streamfold.records.values import ITEM_BYTES_MAX, decode, encode, item_bytes
 from streamfold.runtime import Runtime
 from streamfold.settings import Settings
 from streamfold.testing import HandlerFails, Twin, Write, check

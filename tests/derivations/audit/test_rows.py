@@ -15,8 +15,7 @@ from streamfold.engines import MemoryEngine
 from streamfold.errors import HandlerError, ImageError, RecordError
 from streamfold.keys.table import MAIN
 from streamfold.records.change import Change, Origin
-from streamfold.records.encoded import CANONICAL, ITEM_BYTES_MAX, item_bytes
-from streamfold.records.values import decode, encode, number_text
+from streamfold.records.values import CANONICAL, ITEM_BYTES_MAX, decode, encode, item_bytes, number_text
 from streamfold.routes.checks import checked_routes
 from streamfold.testing import check
 from tests.helpers.records import VERSION_PREFIX, change, item, record

@@ -24,8 +24,7 @@ from streamfold.derivations.expected import Expected, History, Values
 from streamfold.errors import EngineError, EngineUnavailable, RecordError, SettingsError, redacted, refusal
 from streamfold.parking import Clients, make_client, s3_location
 from streamfold.records.change import Change, item_name
-from streamfold.records.encoded import CANONICAL
-from streamfold.records.values import decode, encode
+from streamfold.records.values import CANONICAL, decode, encode
 from streamfold.routes.route import Route
 from streamfold.writes.guarded import RowKey
 

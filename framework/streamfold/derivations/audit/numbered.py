@@ -22,7 +22,7 @@ from streamfold.derivations.on.kind import ON, Filter
 from streamfold.errors import DeclarationError, HandlerError, KeyValueError, reason
 from streamfold.keys.key import Key
 from streamfold.records.change import EVENTS, Change, Event
-from streamfold.records.encoded import ITEM_BYTES_MAX
+from streamfold.records.values import ITEM_BYTES_MAX
 from streamfold.routes.effects import Delete, Put
 from streamfold.routes.route import Fields, Route, owns
 

@@ -13,9 +13,8 @@ from streamfold.errors import HandlerError, shown
 from streamfold.keys.key_part import LETTER_BYTES_MAX
 from streamfold.keys.table import Table
 from streamfold.records.change import Change
-from streamfold.records.encoded import CANONICAL, ITEM_BYTES_MAX, item_bytes
 from streamfold.records.images import Image, hidden, without_derived
-from streamfold.records.values import AttributeValue, RawImage, StoredMap, encode
+from streamfold.records.values import CANONICAL, ITEM_BYTES_MAX, AttributeValue, RawImage, StoredMap, encode, item_bytes
 from streamfold.settings.limits import SECONDS_A_DAY
 
 IMAGE, ROW = "image", "row"

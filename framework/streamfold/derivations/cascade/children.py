@@ -22,8 +22,7 @@ from streamfold.jobs.job import Job, JobSegment
 from streamfold.keys.key import Key, child_fields, sort_prefix
 from streamfold.ledger.state_keys import event_key, fan_out_id
 from streamfold.records.change import Change, item_name
-from streamfold.records.encoded import to_json
-from streamfold.records.values import decode, encode
+from streamfold.records.values import decode, encode, to_json
 from streamfold.routes.route import Fields, Route
 from streamfold.writes.guarded import (
     BYTES_PLANNED_MAX,

@@ -21,9 +21,8 @@ from streamfold.keys.key import Key
 from streamfold.keys.table import PARTNER_VERSION, VERSION
 from streamfold.ledger.state_keys import side_partition
 from streamfold.records.change import ItemKey, item_key, item_name
-from streamfold.records.encoded import ITEM_BYTES_MAX, to_json
 from streamfold.records.images import Image
-from streamfold.records.values import RawImage, encode
+from streamfold.records.values import ITEM_BYTES_MAX, RawImage, encode, to_json
 from streamfold.routes.aggregates import Aggregate
 from streamfold.routes.effects import Row
 from streamfold.routes.route import Fields, Route

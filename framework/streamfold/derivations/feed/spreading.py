@@ -37,9 +37,8 @@ from streamfold.keys.key import PARTITION_BYTES_MAX
 from streamfold.keys.table import RESERVED_PREFIX
 from streamfold.ledger.state_keys import audience_key, fan_out_id
 from streamfold.records.change import Change, item_key, item_name
-from streamfold.records.encoded import to_json
 from streamfold.records.images import Image
-from streamfold.records.values import encode
+from streamfold.records.values import encode, to_json
 from streamfold.routes.route import Fields, Route
 from streamfold.settings.limits import SECONDS_A_DAY
 from streamfold.writes.guarded import PutPostRow, RowKey, StateKey

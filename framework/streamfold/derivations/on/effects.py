@@ -12,8 +12,7 @@ from streamfold.errors import HandlerError, redacted, shown
 from streamfold.ledger.difference import source_of
 from streamfold.ledger.state_keys import claim_key
 from streamfold.records.change import Change
-from streamfold.records.encoded import digest
-from streamfold.records.values import Number, encode, number_text
+from streamfold.records.values import Number, digest, encode, number_text
 from streamfold.routes.effects import Add, Delete, Put
 from streamfold.routes.route import Fields, Route, Target
 from streamfold.runtime import Runtime

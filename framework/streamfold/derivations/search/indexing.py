@@ -37,8 +37,7 @@ from streamfold.engines.protocol import Counter, Engine, Entries
 from streamfold.errors import Contended, EngineError, EngineUnavailable, ItemFault, Unprocessable, damaged
 from streamfold.ledger.state_keys import dirty_key, dirty_partition, document_key, index_key
 from streamfold.records.change import ItemKey
-from streamfold.records.encoded import COMPACT
-from streamfold.records.values import decode, encode
+from streamfold.records.values import COMPACT, decode, encode
 from streamfold.runtime import Runtime
 from streamfold.settings.limits import ACTIONS_MAX
 from streamfold.writes.guarded import CounterWrite, DeleteState, PutState, StateKey

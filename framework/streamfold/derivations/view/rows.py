@@ -28,9 +28,8 @@ from streamfold.ledger.contribution import (
     value_of_one_source,
 )
 from streamfold.ledger.schema import RETIRED, Schema, follows, in_words, known, shares, type_of
-from streamfold.records.encoded import digest
 from streamfold.records.images import Image
-from streamfold.records.values import Number, encode, number_text
+from streamfold.records.values import Number, digest, encode, number_text
 from streamfold.routes.aggregates import SUM, Added, Aggregate, Moment, Ordered, checked_number
 from streamfold.routes.effects import Row
 from streamfold.routes.route import ROUTES_KEPT_MAX, Fields, Route, Target, may_expire
