@@ -8,8 +8,7 @@ import pytest
 
 from streamfold import Add, App, Count, Key, Put, Router, Row, Sum
 from streamfold.batch.process import process_event
-from streamfold.commit.attempts import most_shared_first
-from streamfold.commit.plan import pack
+from streamfold.commit.plan import most_shared_first, pack
 from streamfold.commit.transactions import Several, in_slots, read_state, slices
 from streamfold.engines import MemoryEngine
 from streamfold.errors import Contended, EngineUnavailable

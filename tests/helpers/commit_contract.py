@@ -11,8 +11,8 @@ import pytest
 
 from streamfold import Add, App, Count, Delete, Key, Put, Router, Row, Sum
 from streamfold.batch.process import process_event
+from streamfold.commit.committer import HOT_ROWS_MAX
 from streamfold.commit.outcome import Held
-from streamfold.commit.separation import HOT_ROWS_MAX
 from streamfold.engines.protocol import Inserted
 from streamfold.errors import EngineUnavailable, HandlerError, NotStarted, RowTaken, TableThrottled
 from streamfold.ledger.state_keys import ledger_key

@@ -122,7 +122,7 @@ def _() -> Iterator[None]:
     tests=CONTRACT + "test_permanent_refusal_fails_only_the_handler_that_writes_the_row",
 )
 def _() -> Iterator[None]:
-    with patch("streamfold.commit.separation.by_handler", lambda unit, lives: [unit]):
+    with patch("streamfold.commit.committer.by_handler", lambda unit, lives: [unit]):
         yield
 
 

@@ -4,8 +4,7 @@ from collections.abc import Iterator
 from unittest.mock import patch
 
 from streamfold.batch import process
-from streamfold.commit.attempts import SharedItems
-from streamfold.commit.committer import Committer
+from streamfold.commit.committer import Committer, SharedItems
 from streamfold.commit.plan import Transaction
 from streamfold.runtime import SendingPace
 from tests.mutants.registry import mutant

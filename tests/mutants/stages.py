@@ -6,8 +6,8 @@ from unittest.mock import patch
 
 from streamfold.batch.steps import Steps
 from streamfold.commit import after_commit, outcome
+from streamfold.commit.committer import Separation
 from streamfold.commit.replanning import Replanner
-from streamfold.commit.separation import Separation
 from streamfold.derivations.attributes import write_back as module
 from streamfold.derivations.copy import copies
 from streamfold.derivations.external.calls import ExternalCalls

@@ -210,7 +210,7 @@ def _() -> Iterator[None]:
     tests=TIMES + "test_row_that_is_visited_for_its_referent_has_the_time_of_the_referents_record",
 )
 def _() -> Iterator[None]:
-    with patch("streamfold.commit.folded_times._looked_up", lambda *_: 0.0):
+    with patch("streamfold.commit.transactions._looked_up", lambda *_: 0.0):
         yield
 
 

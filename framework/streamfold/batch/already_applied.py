@@ -48,9 +48,8 @@ from zlib import crc32
 
 from streamfold.batch.manifest import begin_reading
 from streamfold.batch.order import ItemWork
-from streamfold.commit.ledger_items import filled
 from streamfold.commit.pending import NamedRows, PendingWork
-from streamfold.commit.transactions import read_state_in_calls
+from streamfold.commit.transactions import filled, read_state_in_calls
 from streamfold.engines.protocol import StateItems
 from streamfold.errors import EngineError, EngineUnavailable, RecordError
 from streamfold.ledger.contribution import LedgerItem, needs_no_finishing, stored_rows

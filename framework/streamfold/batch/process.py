@@ -17,10 +17,10 @@ from streamfold.batch.steps import Steps
 from streamfold.batch.stored_schema import keep_schema
 from streamfold.commit.buckets import empty_unvisited, learn_shared, note_unvisited
 from streamfold.commit.committer import Committer
-from streamfold.commit.folded_times import note_times
 from streamfold.commit.outcome import HELD, Failed, Failure, Held, Outcome, Triage, add_counts, reported
 from streamfold.commit.pending import PendingWork, clear_pending
 from streamfold.commit.plan import Deferred, Plan, pack
+from streamfold.commit.transactions import note_times
 from streamfold.derivations import in_order
 from streamfold.derivations.derivation import Derivation, Finishing, Planned, Planning, Work, derivation
 from streamfold.errors import EngineError, EngineUnavailable, HandlerError, RecordError, SettingsError, SwitchedOff

@@ -24,13 +24,13 @@ from streamfold.batch.manifest import note_expiring, note_may_put
 from streamfold.batch.stored_schema import keep_schema
 from streamfold.commit.buckets import wait_for_items
 from streamfold.commit.committer import Committer
-from streamfold.commit.ledger_items import filled
 from streamfold.commit.ledger_units import Faults, ImageSource, note_found, plan_ready, read_lives
 from streamfold.commit.outcome import Failed, Outcome
 from streamfold.commit.pending import NamedRows, PendingWork
 from streamfold.commit.plan import Plan, Unit, pack, unit_of
 from streamfold.commit.referents import Asked, LookedUp, look_up
 from streamfold.commit.taking_back import without_refused
+from streamfold.commit.transactions import filled
 from streamfold.derivations.derivation import LOST, derived
 from streamfold.engines.protocol import StoredItem
 from streamfold.errors import EngineError, HandlerError, RecordError, joined_key

@@ -1,15 +1,16 @@
-"""The work after the transactions: keyed puts, and rows that are recomputed from their entries."""
+"""The work after the transactions: keyed puts, empty rows that are removed, rows that are recomputed from entries."""
 
+from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
 from decimal import Decimal
 from functools import partial
 from typing import TYPE_CHECKING, Any, NamedTuple
 
-from streamfold.commit.folded_times import fold_times
+from streamfold.commit.emptying import count_steps
 from streamfold.commit.outcome import Failed
 from streamfold.commit.pending import ChangedByRow, Progress
 from streamfold.commit.plan import KeyedPut
-from streamfold.commit.transactions import by_table, in_slots, may_pass, not_shown, read_rows
+from streamfold.commit.transactions import by_table, fold_times, in_slots, may_pass, not_shown, read_rows
 from streamfold.engines.deadline import TRIES_MAX
 from streamfold.engines.protocol import Engine, Entries, Inserted
 from streamfold.errors import (
@@ -313,3 +314,23 @@ def recompute_rows(runtime: Runtime, progress: Progress) -> None:
             progress.outcome.tally(handler).written += 1
     progress.pending_work.wrong = wrong.keys()
     progress.report(failed for key, error in wrong.items() for failed in progress.pending_work.failures([key], error))
+
+
+def remove_empty(runtime: Runtime, progress: Progress) -> None:
+    """Removes rows without contributors, and learns which handlers' rows become empty."""
+    pending_work, emptied = progress.pending_work, set[str]()
+    if rows := pending_work.lowered.maybe_empty():
+        for keys, removed in by_table(runtime, rows, runtime.engine.remove_empty, STATEMENTS_MAX):
+            if isinstance(removed, EngineError):
+                failures = pending_work.failures(keys, removed)
+                emptied.update(failed.route.name for failed in failures)  # for all that is known
+                progress.report(failures)
+                continue
+            if progress.lives is not None:
+                progress.lives.removed(removed)
+            for key in removed:
+                for handler in pending_work.handlers(key):
+                    progress.outcome.tally(handler).removed += 1
+                    emptied.add(handler)
+    if pending_work.notes:
+        count_steps(runtime.pace.emptying, Counter([handler for _, handler in pending_work.notes]), emptied)

@@ -23,45 +23,283 @@ source are read again, and the unit goes alone.
 After ``ROUNDS_TOGETHER_MAX`` rounds every unit goes alone. No write is undone by an opposite write: the guards decide,
 whether an earlier attempt took effect or not.
 
-Transactions are in flight together where they share nothing (``commit.attempts``). One thread acts on the responses.
-What one refuses is separated from the others (``commit.separation``).
+Transactions are in flight together where they share no item, and no changes of one item that one ``on`` handler sees
+(``Attempts``). One thread acts on the responses. What the store refuses of a transaction is separated from what it
+takes, by row, by unit, by handler, by table (``Separation``).
 """
 
+from collections import deque
+from collections.abc import Iterable, Sequence
+from collections.abc import Set as AbstractSet
 from functools import cached_property, partial
-from typing import TYPE_CHECKING
+from itertools import chain, groupby, islice
+from typing import TYPE_CHECKING, Any, NamedTuple
 
-from streamfold.commit.after_commit import put_rows, recompute_rows
-from streamfold.commit.attempts import Attempt, Attempts, most_shared_first
+from streamfold.commit.after_commit import put_rows, recompute_rows, remove_empty
 from streamfold.commit.buckets import WaitingDeltas
 from streamfold.commit.claims import OlderChanges
-from streamfold.commit.emptying import only_empty, remove_empty
-from streamfold.commit.folded_times import fold_units
+from streamfold.commit.emptying import only_empty
 from streamfold.commit.ledger_units import ImageSource
 from streamfold.commit.outcome import Outcome, Triages
 from streamfold.commit.pending import Progress
-from streamfold.commit.plan import Plan, Transaction, Unit, exceeds_transaction, pack
-from streamfold.commit.replanning import Replanner
-from streamfold.commit.separation import Separation, contended
+from streamfold.commit.plan import (
+    Plan,
+    Transaction,
+    Unit,
+    WrittenKey,
+    by_handler,
+    exceeds_transaction,
+    most_shared_first,
+    pack,
+)
+from streamfold.commit.replanning import Replanner, writes_any
 from streamfold.commit.taking_back import StepBack, TakingBack
-from streamfold.commit.transactions import SENDS_MAX, is_throttled, join_all
+from streamfold.commit.transactions import SENDS_MAX, fold_units, is_throttled, join_all, table_of, throttled_by
 from streamfold.engines.deadline import TRIES_MAX
-from streamfold.errors import EngineError, HandlerError, is_fatal
+from streamfold.errors import (
+    Contended,
+    EngineError,
+    EngineUnavailable,
+    HandlerError,
+    is_fatal,
+    redacted,
+)
 from streamfold.keys.table import is_in_state
 from streamfold.ledger.deltas import may_wait
+from streamfold.ledger.lives import Lives
 from streamfold.runtime import Flight, Runtime, Shared
 from streamfold.settings.limits import ACTIONS_MAX
 from streamfold.writes.guarded import (
     CONDITION,
     CONFLICT,
     SURELY_FIT,
+    THROTTLED,
     AddRow,
     LedgerWrite,
+    Reason,
     Refused,
+    StateKey,
+    exceeded,
     too_large,
 )
 
 if TYPE_CHECKING:
-    from collections.abc import Sequence
+    from streamfold.errors import TableThrottled
+
+REFUSED_OFTEN = f"Refused {TRIES_MAX} times in a row; the record is retried."
+VISITED_OFTEN = f"Refused {TRIES_MAX} times in a row, because others change the item or its rows; do it again later."
+HOT_ROWS_MAX = 8
+"""Throttled rows of a batch whose writers are sent apart. Where more are throttled, their table is: the rest of the
+batch would wait and fail likewise, one transaction after the other.
+"""
+ROUNDS_TOGETHER_MAX = 4
+"""Rounds after which every unit goes alone, so that a unit that is always refused fails no other."""
+LOOKED_AT_MAX = 100
+"""Waiting transactions that are searched for one that shares nothing with those in flight: the bound keeps the search
+from growing with the square of the batch.
+"""
+NOWHERE: frozenset[object] = frozenset()
+
+
+class Attempt(NamedTuple):
+    """A transaction that waits to be sent, or is in flight."""
+
+    transaction: Transaction
+    rounds: int = 0  # times that it was planned again
+    conflicts: int = 0  # times that it was sent and met a conflict
+    throttled: bool = False  # the last of these was a throttled table
+    hot: bool = False  # of rows that were throttled while others were not
+
+
+class SharedItems(NamedTuple):
+    """The items of a transaction: no other in flight may share one."""
+
+    items: frozenset[object]  # that it writes
+    orders: frozenset[object]  # items with a handler that sees the changes of each in their order
+
+    @classmethod
+    def of(cls, transaction: Transaction) -> "SharedItems":
+        orders = frozenset((unit.item, unit.routes[0].name) for unit in transaction.units if not unit.steps)
+        return cls(frozenset(write.key for write in transaction.writes), orders)
+
+    def are_free(self, flying: AbstractSet[object], earlier: AbstractSet[object]) -> bool:
+        """Whether no transaction in flight has one of these items, and no waiting one an earlier change of them."""
+        return flying.isdisjoint(self.items) and flying.isdisjoint(self.orders) and earlier.isdisjoint(self.orders)
+
+
+class Attempts:
+    """Waiting attempts, in the order of their changes, and attempts in flight."""
+
+    def __init__(self, runtime: Runtime) -> None:
+        self.runtime = runtime
+        self.direct = False  # no more deltas are put: rows refuse some
+        self.waiting: deque[Attempt] = deque()
+        self.flying: dict[int, Attempt] = {}  # in flight, by a number
+        self._taken: dict[int, SharedItems] = {}  # the items of these
+        self._known: dict[int, tuple[Transaction, SharedItems]] = {}  # the items of transactions, by identity
+        self._number = 0
+
+    def __bool__(self) -> bool:
+        return bool(self.waiting or self.flying)
+
+    def add(self, transactions: Iterable[Transaction]) -> None:
+        """Adds transactions behind all that wait."""
+        self.waiting.extend(map(Attempt, transactions))
+
+    def add_first(self, attempts: Sequence[Attempt]) -> None:
+        """Adds attempts before all that wait, in their order."""
+        self.waiting.extendleft(reversed(attempts))
+
+    @property
+    def shared(self) -> Shared | None:
+        """Which additions go through deltas."""
+        shared = self.runtime.shared
+        return shared._replace(direct=True) if shared is not None and self.direct else shared
+
+    def transactions(self, units: Sequence[Unit], *, apart: bool) -> list[Transaction]:
+        groups = [[unit] for unit in units] if apart else [units]
+        return [transaction for some in groups for transaction in pack(some, self.runtime.chunk_actions, self.shared)]
+
+    def add_units(self, units: Sequence[Unit], rounds: int, *, apart: bool = False) -> None:
+        """Adds units before all that wait. ``rounds``: how often they were planned again."""
+        apart = apart or rounds > ROUNDS_TOGETHER_MAX
+        self.add_first([Attempt(transaction, rounds) for transaction in self.transactions(units, apart=apart)])
+
+    def next_free(self) -> Attempt | None:
+        """Takes the first attempt that shares nothing with those in flight, and has the first of its items' changes."""
+        if not self.flying:
+            return self.waiting.popleft() if self.waiting else None
+        flying = NOWHERE.union(*(items for shared in self._taken.values() for items in shared))
+        earlier: set[object] = set()
+        for index, attempt in enumerate(islice(self.waiting, LOOKED_AT_MAX)):
+            shared = self._shared_items(attempt.transaction)
+            if shared.are_free(flying, earlier):
+                del self.waiting[index]
+                return attempt
+            earlier |= shared.orders
+        return None
+
+    def begin(self, attempt: Attempt, *, beside: bool) -> int:
+        """Returns the number of an attempt that goes into flight. ``beside``: others may go at the same time."""
+        self._number += 1
+        self.flying[self._number] = attempt
+        if beside:
+            self._taken[self._number] = self._shared_items(attempt.transaction)
+        return self._number
+
+    def end(self, number: int) -> Attempt:
+        """The attempt of this number, which is in flight no more."""
+        self._taken.pop(number, None)
+        return self.flying.pop(number)
+
+    def taken_back(self) -> list[Attempt]:
+        """All that wait; none does then."""
+        waiting = list(self.waiting)
+        self.waiting.clear()
+        return waiting
+
+    def _shared_items(self, transaction: Transaction) -> SharedItems:
+        known = self._known.get(id(transaction))
+        if known is None or known[0] is not transaction:
+            known = self._known[id(transaction)] = (transaction, SharedItems.of(transaction))
+        return known[1]
+
+
+def contended(*, visits: bool) -> Contended:
+    return Contended(VISITED_OFTEN if visits else REFUSED_OFTEN)
+
+
+class Separation:
+    """Keeps rows, handlers and tables that the store refuses from holding others up.
+
+    away: the store is still throttled, so that nothing is sent again.
+    """
+
+    def __init__(self, attempts: Attempts, progress: Progress, source: ImageSource) -> None:
+        self.attempts = attempts
+        self.progress = progress
+        self.source = source
+        self.visits = not source.plans_from_refusal
+        self.hot: set[WrittenKey] = set()  # rows that were throttled while others of their transaction were not
+        self.away: TableThrottled | None = None
+
+    def is_split_off(self, attempt: Attempt, refused: Refused) -> bool:
+        """Separates the units of throttled rows, so that a hot key keeps no others waiting; False if it is all of them.
+
+        The others go on at once, and the units of these rows come behind them.
+        """
+        rows, units = _throttled(attempt, refused), attempt.transaction.units
+        hot = [unit for unit in units if writes_any(unit, rows)]
+        if not 0 < len(hot) < len(units) or len(self.hot | rows) > HOT_ROWS_MAX:
+            return False
+        self.hot |= rows
+        apart = attempt._replace(conflicts=attempt.conflicts + 1, throttled=True, hot=True)
+        first: list[Attempt] = []
+        for is_hot, some in groupby(units, lambda unit: writes_any(unit, rows)):
+            transactions = self.attempts.transactions([*some], apart=False)
+            found = [(apart if is_hot else attempt)._replace(transaction=transaction) for transaction in transactions]
+            # The changes of an item keep their order for a handler that sees each of them.
+            if is_hot and all(unit.steps for unit in units):
+                self.attempts.waiting.extend(found)
+            else:
+                first += found
+        self.attempts.add_first(first)
+        return True
+
+    def stop_hot(self, attempt: Attempt, refused: Refused) -> None:
+        """Fails the handlers of rows that are still throttled, here and in what waits; all others go on."""
+        rows = _throttled(attempt, refused) & self.hot
+        remaining: list[Attempt] = []
+        for each in (attempt, *self.attempts.taken_back()):
+            if each is not attempt and not any(writes_any(unit, rows) for unit in each.transaction.units):
+                remaining.append(each)
+                continue
+            units: list[Unit] = []
+            for unit in each.transaction.units:
+                units += by_handler(unit, self.source.lives) if writes_any(unit, rows) else [unit]
+            self.progress.fail(
+                [unit for unit in units if writes_any(unit, rows)], throttled_by(refused, attempt.transaction.writes)
+            )
+            others = [unit for unit in units if not writes_any(unit, rows)]
+            remaining += [Attempt(one, each.rounds + 1) for one in self.attempts.transactions(others, apart=False)]
+        self.attempts.add_first(remaining)
+
+    def stop(self, attempt: Attempt, refused: Refused) -> None:
+        """Ends the sending where the store is still throttled: each further transaction would wait and fail, too."""
+        self.away = throttled_by(refused, attempt.transaction.writes)
+        units = [unit for each in (attempt, *self.attempts.taken_back()) for unit in each.transaction.units]
+        self.progress.fail(units + self.progress.behind, self.away)
+        self.progress.behind.clear()
+
+    def split(self, attempt: Attempt, refused: Refused) -> None:
+        """Sends the units of the refused writes alone, then handler by handler; the others go on, in their order."""
+        units, writes = attempt.transaction.units, attempt.transaction.writes
+        reasons = {write.key: reason for write, reason in zip(writes, refused.reasons, strict=True) if reason}
+        units_apart = by_handler(units[0], self.source.lives) if len(units) == 1 else units
+        if len(units_apart) == 1:
+            passing = self.visits and all(reason.code in CONFLICT for reason in reasons.values())
+            self.progress.fail(
+                units_apart, contended(visits=self.visits) if passing else _not_taken(*next(iter(reasons.items())))
+            )
+            return
+        attempts: list[Attempt] = []
+        # Of a delta that the store does not take each unit may be the cause.
+        unknown = not any(writes_any(unit, reasons) for unit in units_apart)
+        for guilty, some in groupby(units_apart, lambda unit: unknown or writes_any(unit, reasons)):
+            transactions = self.attempts.transactions([*some], apart=guilty)
+            conflicts = attempt.conflicts if guilty and not self.visits else 0
+            attempts += [Attempt(transaction, attempt.rounds + 1, conflicts) for transaction in transactions]
+        self.attempts.add_first(attempts)
+
+    def split_by_table(self, attempt: Attempt) -> bool:
+        """Separates units by their tables, of which one may be missing or forbidden; False if there is but one."""
+        if len(groups := _by_tables(attempt.transaction.units, self.source.lives)) == 1:
+            return False
+        transactions = (
+            transaction for units in groups for transaction in self.attempts.transactions(units, apart=False)
+        )
+        self.attempts.add_first([attempt._replace(transaction=transaction) for transaction in transactions])
+        return True
 
 
 class Committer:
@@ -357,3 +595,24 @@ def _goes_page_by_page(transaction: Transaction) -> bool:
         and bool(transaction.units[0].steps)
         and (count > ACTIONS_MAX or too_large(transaction.writes))
     )
+
+
+def _throttled(attempt: Attempt, refused: Refused) -> set[WrittenKey]:
+    writes = zip(attempt.transaction.writes, refused.reasons, strict=True)
+    return {write.key for write, reason in writes if reason is not None and reason.code in THROTTLED}
+
+
+def _not_taken(key: WrittenKey, reason: Reason) -> EngineError | HandlerError:
+    kind = EngineUnavailable if reason.code in CONFLICT else HandlerError
+    what = exceeded(reason, table_of(key)) if reason.code in THROTTLED else redacted(reason.message)
+    return kind(f"The store refused the write with {reason.code}: {what}")
+
+
+def _by_tables(units: Sequence[Unit], lives: Lives) -> Sequence[Sequence[Unit]]:
+    """Units handler by handler, those that write the same tables together."""
+    groups: dict[Any, list[Unit]] = {}
+    for unit in chain.from_iterable(by_handler(unit, lives) for unit in units):
+        tables = frozenset(effect.key[0] for effect in unit.effects if not isinstance(effect.key, StateKey))
+        # The changes of an item keep their order for a handler that sees each of them.
+        groups.setdefault(tables if unit.steps else unit.routes[0].name, []).append(unit)
+    return [*groups.values()]

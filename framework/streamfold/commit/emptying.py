@@ -37,19 +37,14 @@ a removal.
 A note is cleared once its row is removed or counted (``clear_pending``).
 """
 
-from collections import Counter
 from collections.abc import Collection, Container, Iterable, Mapping, Sequence
 from decimal import Decimal
-from typing import TYPE_CHECKING
 
 from streamfold.commit.plan import Unit, WrittenKey, ledger_unit, unit_of
-from streamfold.commit.transactions import by_table, counts_contributors
-from streamfold.errors import EngineError
+from streamfold.commit.transactions import counts_contributors
 from streamfold.keys.table import CONTRIBUTORS, VERSION
 from streamfold.ledger.contribution import Contribution, elsewhere, stored_rows
 from streamfold.ledger.step import Step, reconciled
-from streamfold.runtime import Runtime
-from streamfold.settings.limits import STATEMENTS_MAX
 from streamfold.writes.guarded import (
     CONDITION,
     AddRow,
@@ -60,9 +55,6 @@ from streamfold.writes.guarded import (
     RowKey,
     StateKey,
 )
-
-if TYPE_CHECKING:
-    from streamfold.commit.pending import Progress
 
 TRUSTED_AFTER_STEPS = 500
 """A refused transaction costs up to 200 write units, perhaps one in each call slot; a step without a note saves two."""
@@ -163,23 +155,3 @@ class LoweredRows:
         """The rows that were lowered, and to which not as much was added."""
         lowered, paged = self._lowered, self._paged
         return [row for row, by in self._changed.items() if row in lowered and (by < 0 or (by == 0 and row in paged))]
-
-
-def remove_empty(runtime: Runtime, progress: "Progress") -> None:
-    """Removes rows without contributors, and learns which handlers' rows become empty."""
-    pending_work, emptied = progress.pending_work, set[str]()
-    if rows := pending_work.lowered.maybe_empty():
-        for keys, removed in by_table(runtime, rows, runtime.engine.remove_empty, STATEMENTS_MAX):
-            if isinstance(removed, EngineError):
-                failures = pending_work.failures(keys, removed)
-                emptied.update(failed.route.name for failed in failures)  # for all that is known
-                progress.report(failures)
-                continue
-            if progress.lives is not None:
-                progress.lives.removed(removed)
-            for key in removed:
-                for handler in pending_work.handlers(key):
-                    progress.outcome.tally(handler).removed += 1
-                    emptied.add(handler)
-    if pending_work.notes:
-        count_steps(runtime.pace.emptying, Counter([handler for _, handler in pending_work.notes]), emptied)

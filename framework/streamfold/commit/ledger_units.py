@@ -10,12 +10,11 @@ from types import MappingProxyType
 from typing import Any, ClassVar, Generic, Protocol, TypeVar
 
 from streamfold.commit.buckets import ready_by_handler, wait_for_items
-from streamfold.commit.ledger_items import filled
 from streamfold.commit.outcome import Failed
 from streamfold.commit.pending import NamedByHandler, PendingWork
 from streamfold.commit.plan import Unit, ledger_unit
 from streamfold.commit.taking_back import without_refused
-from streamfold.commit.transactions import read_state
+from streamfold.commit.transactions import filled, read_state
 from streamfold.engines.protocol import Engine, StateItems
 from streamfold.errors import EngineError, HandlerError
 from streamfold.ledger.contribution import Contribution, LedgerItem

@@ -574,3 +574,18 @@ def _join(one: UnitWrite, other: UnitWrite) -> UnitWrite | None:
     if isinstance(one, GuardedPut) and isinstance(other, GuardedPut) and one.owner == other.owner:
         return max(one, other, key=lambda put: put.version)
     return None
+
+
+def most_shared_first(transactions: Sequence[Transaction]) -> Sequence[Transaction]:
+    """Transactions in the order in which most are in flight together: those that block most others come first.
+
+    Transactions whose changes are delivered in order come after the others, and keep their order.
+    """
+    times = Counter([write.key for transaction in transactions for write in transaction.writes])
+
+    def in_the_way(transaction: Transaction) -> tuple[bool, int]:
+        if not all(unit.steps for unit in transaction.units):
+            return True, 0
+        return False, -sum([times[write.key] - 1 for write in transaction.writes])
+
+    return sorted(transactions, key=in_the_way)

@@ -20,10 +20,9 @@ from dataclasses import dataclass
 from decimal import DecimalException
 
 from streamfold.commit.buckets import WaitingDeltas
-from streamfold.commit.ledger_items import filled
 from streamfold.commit.pending import PendingWork
 from streamfold.commit.plan import dropped, unit_of
-from streamfold.commit.transactions import is_throttled
+from streamfold.commit.transactions import filled, is_throttled
 from streamfold.engines.deadline import TRIES_MAX
 from streamfold.errors import EngineError, EngineUnavailable, HandlerError
 from streamfold.ledger.contribution import (

@@ -1,11 +1,32 @@
-"""Transactions: which may be in flight together, how often they are sent, and why the store refused them."""
+"""Transactions: which may be in flight together, how often they are sent, and why the store refused them.
 
-from collections.abc import Callable, Hashable, Iterable, Iterator, Mapping, Sequence
+Beside them, reads of state items, and the times of derived changes in a local store: the greatest time of the records
+that were folded into each. On DynamoDB a derived change has the time of its write. A replay writes the rows of many
+records in one transaction, at any time of this machine. So a local store gives the change of a row the time of the
+newest record that its row was made of, whatever the batch.
+"""
+
+from collections.abc import Callable, Collection, Hashable, Iterable, Iterator, Mapping, Sequence
 from functools import partial
 from typing import Any, TypeGuard, TypeVar, cast
 
-from streamfold.errors import Contended, EngineError, HandlerError, RowTaken, TableThrottled, is_fatal, redacted
+from streamfold.commit.plan import Unit
+from streamfold.engines.protocol import Engine, ItemTimes
+from streamfold.errors import (
+    Contended,
+    EngineError,
+    EngineUnavailable,
+    HandlerError,
+    RowTaken,
+    TableThrottled,
+    is_fatal,
+    redacted,
+)
 from streamfold.keys.table import CONTRIBUTORS, MARK, OWNER, VERSION, is_writers
+from streamfold.ledger.contribution import LedgerItem, elsewhere, kept_text
+from streamfold.ledger.state_keys import contribution_key
+from streamfold.ledger.step import Step
+from streamfold.records.change import Change, ItemKey, times_of
 from streamfold.records.images import hidden
 from streamfold.records.values import ITEM_BYTES_MAX, encode, item_bytes
 from streamfold.routes.route import Route
@@ -36,6 +57,9 @@ LARGEST_SHOWN = 3
 
 SENDS_MAX = 4
 """Times that one transaction is sent beside others. The SDK retries no conflict (Developer Guide, transaction-apis)."""
+
+READS_MAX = 3
+"""Times that a ledger item and its large contributions are read until they match each other."""
 
 SliceAnswer = TypeVar("SliceAnswer")
 
@@ -322,3 +346,91 @@ def read_state_in_calls(
             yield answer
     if failed is not None:
         raise failed
+
+
+def filled(engine: Engine, key: StateKey, found: LedgerItem, handlers: Collection[str]) -> LedgerItem:
+    """A ledger item with the large contributions of these handlers.
+
+    Raises ``EngineUnavailable`` if the item changes at each of ``READS_MAX`` reads; the records are retried.
+    """
+    # A step in between replaces the item and its large contributions, and both reads must be of one step.
+    for _ in range(READS_MAX):
+        complete = _with_large_contributions(engine, key, found, handlers)
+        if complete is not None:
+            return complete
+        found = LedgerItem.of(engine.read_state([key], consistent=True).get(key))
+    raise EngineUnavailable(f"Ledger item {redacted(key.pk)} changed while it was read.")
+
+
+def _with_large_contributions(
+    engine: Engine, key: StateKey, found: LedgerItem, handlers: Collection[str]
+) -> LedgerItem | None:
+    """The ledger item with its large contributions; None if the digest of one does not match: it changed between the
+    reads.
+    """
+    large = {
+        contribution_key(key, name): name
+        for name, each in found.contributions.items()
+        if name in handlers and elsewhere(each)
+    }
+    if not large:
+        return found
+    items = engine.read_state(large, consistent=True)
+    contributions = dict(found.contributions)
+    for where, name in large.items():
+        text = items[where]["s"] if where in items else ""
+        if kept_text(text) != contributions[name].text:
+            return None
+        contributions[name] = contributions[name]._replace(text=text)
+    return found._replace(contributions=contributions)
+
+
+def note_times(runtime: Runtime, changes: Sequence[Change]) -> None:
+    """Notes the times of a batch's records."""
+    if (times := _times(runtime)) is not None:
+        for change in changes:
+            for seconds in times_of((change,)):
+                times.note(change.item, seconds)
+
+
+def fold_times(runtime: Runtime, item: ItemKey, keys: Iterable[RowKey | StateKey]) -> None:
+    if (times := _times(runtime)) is not None:
+        times.fold(_seconds(runtime, item), keys)
+
+
+def fold_row(runtime: Runtime, row: RowKey, item: ItemKey) -> None:
+    if (times := _times(runtime)) is not None:
+        times.fold(times.of_row(row), (item,))
+
+
+def fold_units(runtime: Runtime, units: Iterable[Unit]) -> None:
+    """Notes the rows of units before these are sent. A row is made of its item and of what its handler looked up."""
+    times = _times(runtime)
+    if times is None:
+        return
+    for unit in units:
+        own = _seconds(runtime, unit.item)
+        looking = [step for step in unit.steps if step.references or step.idle]
+        if not looking:
+            times.fold(own, (effect.key for effect in unit.effects))
+            continue
+        for effect in unit.effects:
+            # A row that no step shows any more may have been that of any of them.
+            others = any(effect.key in step.after for step in unit.steps)
+            of_row = [step for step in looking if effect.key in step.after or not others]
+            times.fold(max([own, *(_looked_up(runtime, step) for step in of_row)]), (effect.key,))
+
+
+def _looked_up(runtime: Runtime, step: Step) -> float:
+    return max(_seconds(runtime, referent) for referent in (*step.references, *step.idle))
+
+
+def _seconds(runtime: Runtime, item: ItemKey) -> float:
+    """The time of an item's newest record. One without a record in this batch has the time of its stored state."""
+    assert runtime.own_stream is not None
+    return runtime.own_stream.item_times.of(item) or runtime.own_stream.source_seconds(item)
+
+
+def _times(runtime: Runtime) -> ItemTimes | None:
+    """The times to fold into; None where no change of a row is kept for others."""
+    return runtime.own_stream.item_times if runtime.folds_times and runtime.own_stream is not None else None

@@ -5,8 +5,8 @@ from collections.abc import Callable, Iterator, Sequence
 from datetime import UTC, datetime
 from typing import Any, NamedTuple, TypeVar
 
-from streamfold.commit.ledger_items import filled
 from streamfold.commit.referents import Asked, LookedUp, look_up
+from streamfold.commit.transactions import filled
 from streamfold.derivations.derivation import derived
 from streamfold.engines.protocol import Engine, StoredItem
 from streamfold.ledger.contribution import (

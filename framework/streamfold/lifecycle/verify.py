@@ -9,8 +9,8 @@ from typing import Any, NamedTuple, TypeVar
 
 from streamfold.batch.manifest import RETIRED, read_manifest
 from streamfold.batch.process import check_application
-from streamfold.commit.ledger_items import filled
 from streamfold.commit.pending import ItemAndHandler
+from streamfold.commit.transactions import filled
 from streamfold.engines.protocol import StoredItem
 from streamfold.errors import NotStarted, SettingsError
 from streamfold.ledger.contribution import LedgerItem, backlink_key, referrer

@@ -11,10 +11,9 @@ from dataclasses import dataclass, field
 from functools import partial
 from typing import Any, NamedTuple
 
-from streamfold.commit.folded_times import fold_row, fold_times
 from streamfold.commit.outcome import Failed
 from streamfold.commit.pending import ChangeAndHandler
-from streamfold.commit.transactions import in_slots, may_pass, read_rows
+from streamfold.commit.transactions import fold_row, fold_times, in_slots, may_pass, read_rows
 from streamfold.derivations.attributes.kind import MARK, StoredAttributes, stored_of
 from streamfold.derivations.derivation import Work
 from streamfold.derivations.view.rows import RowBuilder, fold, row_contribution

@@ -12,9 +12,8 @@ from collections.abc import Callable, Iterable, Iterator, Mapping
 from functools import partial
 from typing import Any, NamedTuple
 
-from streamfold.commit.folded_times import fold_times
 from streamfold.commit.outcome import Outcome
-from streamfold.commit.transactions import in_slots, is_stale, not_its_row, send
+from streamfold.commit.transactions import fold_times, in_slots, is_stale, not_its_row, send
 from streamfold.derivations.derivation import Finishing, Planning, Work
 from streamfold.derivations.lifetimes import look_at_writes
 from streamfold.engines.protocol import StoredItem

@@ -11,8 +11,7 @@ from functools import partial
 from hashlib import sha256
 from typing import TYPE_CHECKING, NamedTuple
 
-from streamfold.commit.folded_times import fold_times
-from streamfold.commit.transactions import Several, in_slots, not_its_row, send, slices
+from streamfold.commit.transactions import Several, fold_times, in_slots, not_its_row, send, slices
 from streamfold.derivations.feed.kind import options_of, post_seconds, shown_seconds, sort_position_from
 from streamfold.derivations.yielded import split, target_of, yielded
 from streamfold.engines.protocol import Entries
