@@ -404,6 +404,10 @@ class Knowledge:
         self.may_put = False  # deltas, as the manifest said when this batch began
         self.gone: dict[tuple[StateKey, str], str] = {}  # names of deltas that are gone, by ledger item and handler
 
+    @property
+    def schema_grew(self) -> bool:
+        return len(self.schema) != self.noted
+
     def note_may_put(self, now: float) -> None:
         """Notes whether deltas may be put until the present batch or page ends."""
         self.may_put = self.deltas is not None and self.deltas.may_put(now)
@@ -475,7 +479,7 @@ class Runtime(Deadline):
 
     @property
     def folds_times(self) -> bool:
-        """Whether rows get the times of their records (``commit.folded_times``): other handlers read their changes."""
+        """Whether rows get the times of their records: other handlers read their changes."""
         return self.own_stream is not None and bool(self.application.chained)
 
     @property

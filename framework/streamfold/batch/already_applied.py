@@ -130,8 +130,8 @@ class Redelivery:
     def __init__(self, runtime: Runtime, some: Iterable[Change]) -> None:
         self.runtime = runtime
         self.is_possible = runtime.pace.unsure
-        self._sample = _sample(runtime, some)
-        self._read = begin_reading(runtime, self._sample)
+        self.sample = _sample(runtime, some)
+        self._read = begin_reading(runtime, self.sample)
         self._found: StateItems | None = None
 
     def answer(self) -> StateItems | None:
@@ -143,18 +143,18 @@ class Redelivery:
         try:
             self._found = self._read()
         except EngineUnavailable:
-            if not self._sample:
+            if not self.sample:
                 raise
         return self._found
 
     def applied(self, work: Mapping[ItemKey, ItemWork], pending_work: PendingWork) -> AlreadyApplied:
-        """The changes of the batch that the ledger has. For a batch that seems new, nothing is read.
+        """The changes of a sampled batch that the ledger has. For one that seems new, nothing more is read.
 
         pending_work: takes the rows of applied items that may have to be recomputed or copied.
         """
-        if not self._sample or self._found is None or not self.is_possible:
+        if self._found is None or not self.is_possible:
             return NOTHING_APPLIED
-        sampled = [(self._found.get(key, {}), work[item]) for key, item in self._sample.items()]
+        sampled = [(self._found.get(key, {}), work[item]) for key, item in self.sample.items()]
         self.is_possible = any(
             contribution.version >= each.changes[-1].version_text
             for found, each in sampled

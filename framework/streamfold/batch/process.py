@@ -7,22 +7,20 @@ from collections.abc import Collection, Iterable, Mapping, Sequence
 from contextlib import suppress
 from decimal import localcontext
 from types import MappingProxyType
-from typing import Any, TypeVar
+from typing import Any
 
 from streamfold.batch.already_applied import NOTHING_APPLIED, Redelivery, begin
 from streamfold.batch.manifest import check_manifest, note_expiring, open_deltas
 from streamfold.batch.order import ItemWork, by_item
-from streamfold.batch.report import Failing, Report, add_failures
+from streamfold.batch.report import Failing, Report, add_failures, add_outcome, finish
 from streamfold.batch.steps import Steps
 from streamfold.batch.stored_schema import keep_schema
 from streamfold.commit.buckets import empty_unvisited, learn_shared, note_unvisited
 from streamfold.commit.committer import Committer
-from streamfold.commit.outcome import HELD, Failed, Failure, Held, Outcome, Triage, add_counts, reported
-from streamfold.commit.pending import PendingWork, clear_pending
-from streamfold.commit.plan import Deferred, Plan, pack
+from streamfold.commit.outcome import HELD, Failed, Failure, Held, Outcome, Triage
+from streamfold.commit.plan import Plan, pack
 from streamfold.commit.transactions import note_times
-from streamfold.derivations import in_order
-from streamfold.derivations.derivation import Derivation, Finishing, Planned, Planning, Work, derivation
+from streamfold.derivations.derivation import Finishing, Planned, Planning, Work, derivation
 from streamfold.errors import EngineError, EngineUnavailable, HandlerError, RecordError, SettingsError, SwitchedOff
 from streamfold.records.change import Change, times_of
 from streamfold.records.envelope import Origins, RawRecord, Seen, number_of, records_of
@@ -31,8 +29,6 @@ from streamfold.routes.application import Application, unknown_handler
 from streamfold.routes.route import REFERENT, Route
 from streamfold.runtime import Knowledge, Runtime
 from streamfold.settings import Settings, undeclared_indexes, undeclared_tables
-
-ForRoute = TypeVar("ForRoute", Deferred, Work)
 
 
 class Batch:
@@ -63,7 +59,7 @@ class Batch:
         Reads state only of a batch that was applied before, and where an old image is not known.
         """
         applied = NOTHING_APPLIED
-        if self.redelivery is not None:
+        if self.redelivery is not None and self.redelivery.sample:
             applied = self.redelivery.applied(self.work, self.steps.pending_work)
         units = self.steps.units(applied)
         works: dict[Route, list[Work]] = {}
@@ -192,7 +188,7 @@ def process_changes(
         plan = batch.plan()
         if runtime.known.schema.expiring:
             note_expiring(runtime)
-        if not keep_schema(runtime):
+        if runtime.known.schema_grew and not keep_schema(runtime):
             # Another process has stored an aggregation meanwhile that contradicts one of this batch.
             batch = Batch(runtime, changes, triage, redelivery)
             plan = batch.plan()
@@ -240,58 +236,12 @@ def _may_empty(runtime: Runtime) -> bool:
     return any(derivation(route).delta_keys(route) for route in routes)
 
 
-def finish(
-    deferred: Iterable[Deferred], subscribed: Sequence[Work], finishing: Finishing, *, last: bool = False
-) -> Outcome:
-    """The kinds' work after the commit, kind by kind: first the kinds that contribute.
-
-    last: work that a replay postpones is done too.
-    """
-    outcome, runtime, pending_work = Outcome(), finishing.runtime, finishing.pending_work
-    waiting, subscription = _by_kind(deferred), _by_kind(subscribed)
-    routes = runtime.application.routes
-    kinds = in_order({*waiting, *[derivation(route) for route in routes if route.kind.contributes]})
-    for kind in [kind for kind in kinds if kind.contributes]:
-        found = kind.finish(waiting.get(kind, ()), finishing._replace(subscribed=subscription.get(kind, ())))
-        if found.failed:
-            pending_work.fail(found.failed)
-            found.failed = reported(found.failed, finishing.triage)
-        outcome += found
-    clear_pending(runtime, pending_work)
-    for kind in [kind for kind in kinds if not kind.contributes]:
-        if kind.finishes_last and runtime.postponed is not None and not last:
-            runtime.postponed += waiting[kind]
-        else:
-            outcome += kind.finish(waiting[kind], finishing)
-    return outcome
-
-
-def _by_kind(works: Iterable[ForRoute]) -> dict[Derivation, list[ForRoute]]:
-    """Work by the kind of its route."""
-    found: dict[Derivation, list[ForRoute]] = {}
-    for each in works:
-        found.setdefault(derivation(each.route), []).append(each)
-    return found
-
-
-def finish_postponed(runtime: Runtime) -> Report:
-    """Does the postponed work at the end of a replay."""
-    postponed, runtime.postponed = runtime.postponed or [], []
-    triage = Triage(runtime)
-    with localcontext(EXACT):
-        outcome = finish(postponed, (), Finishing(runtime, triage, PendingWork()), last=True)
-    report = Report()
-    _add(report, outcome, triage)
-    return report
-
-
 def _reported(batch: Batch, changes: Sequence[Change], outcome: Outcome, triage: Triage) -> Report:
-    report = batch.report
     for handler, items in batch.steps.unchanged.items():
         outcome.tally(handler).unchanged += items
-    _add(report, outcome, triage)
-    report.known = _known(batch, changes, outcome)
-    return report
+    add_outcome(batch.report, outcome, triage)
+    batch.report.known = _known(batch, changes, outcome)
+    return batch.report
 
 
 def _known(batch: Batch, changes: Sequence[Change], outcome: Outcome) -> int:
@@ -303,13 +253,6 @@ def _known(batch: Batch, changes: Sequence[Change], outcome: Outcome) -> int:
         return len(known)
     identities = {(change.item, change.identity_text) for change in known.values()}
     return sum((change.item, change.identity_text) in identities for change in changes)
-
-
-def _add(report: Report, outcome: Outcome, triage: Triage) -> None:
-    report.tallies = outcome.tallies
-    report.parked, report.first_parked = triage.parked, triage.first
-    add_counts(report.counts, outcome.counts)
-    add_failures(report, outcome.failed)
 
 
 def check_application(
@@ -348,6 +291,8 @@ def _check_served(runtime: Runtime) -> None:
 
 def undeclared_names(app: Application, settings: Settings) -> list[str]:
     """The warnings about settings whose names are not in the application, and which have no effect."""
+    if not (settings.tables or settings.indexes):  # as nearly always
+        return []
     indexes = {name: shown for route in app.routes for name, shown in route.kind.indexes(route).items()}
     return [*undeclared_tables(settings, app.tables), *undeclared_indexes(settings, indexes)]
 

@@ -24,7 +24,7 @@ from functools import cached_property
 from types import MappingProxyType
 from typing import Any, NamedTuple, cast
 
-from streamfold.batch.process import finish
+from streamfold.batch.report import finish
 from streamfold.batch.visits import VisitedHandler, VisitedItem, Visits, record_of_item, synthetic_change
 from streamfold.commit.outcome import Failed, Outcome, explained, lacks_the_record
 from streamfold.commit.pending import PendingWork

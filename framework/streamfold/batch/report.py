@@ -1,19 +1,39 @@
-"""The report of a batch: failures, counts, and rows per handler."""
+"""The end of a batch: kinds finish after the commit, and a report has failures, counts, and rows per handler."""
 
 from collections import Counter
-from collections.abc import Iterable
-from typing import TYPE_CHECKING
+from collections.abc import Iterable, Sequence
+from decimal import localcontext
+from functools import lru_cache
+from typing import TYPE_CHECKING, TypeVar
 
-from streamfold.commit.outcome import Failed, Failure, Held, Triage, add_counts, add_tallies, explained, raised_at
+from streamfold.batch.manifest import APPLICATIONS_KEPT
+from streamfold.commit.outcome import (
+    Failed,
+    Failure,
+    Held,
+    Outcome,
+    Triage,
+    add_counts,
+    add_tallies,
+    explained,
+    raised_at,
+    reported,
+)
+from streamfold.commit.pending import PendingWork, clear_pending
+from streamfold.commit.plan import Deferred
+from streamfold.derivations import in_order
+from streamfold.derivations.derivation import Derivation, Finishing, Work, derivation
 from streamfold.errors import is_fatal
 from streamfold.records.change import Change
+from streamfold.records.values import EXACT
 from streamfold.routes.route import Route
+from streamfold.runtime import Runtime
 
 if TYPE_CHECKING:
-    from collections.abc import Sequence
-
     from streamfold.commit.outcome import Counts, Tallies
     from streamfold.keys.key import NearMiss
+
+ForRoute = TypeVar("ForRoute", Deferred, Work)
 Response = dict[str, list[dict[str, str]]]
 """The response to Lambda about a batch (Lambda Developer Guide, services-ddb-batchfailurereporting)."""
 PREFIXES_MAX = 1000
@@ -109,3 +129,64 @@ class Failing:
         if failed is not None:
             self.failed.append(failed)
         return failed is not None
+
+
+def finish(
+    deferred: Iterable[Deferred], subscribed: Sequence[Work], finishing: Finishing, *, last: bool = False
+) -> Outcome:
+    """The kinds' work after the commit, kind by kind: first the kinds that contribute.
+
+    last: work that a replay postpones is done too.
+    """
+    outcome, runtime, pending_work = Outcome(), finishing.runtime, finishing.pending_work
+    waiting, subscription = _by_kind(deferred), _by_kind(subscribed)
+    found_kinds = {*waiting, *_finishing_kinds(runtime.application.routes)}
+    kinds = in_order(found_kinds) if len(found_kinds) > 1 else [*found_kinds]
+    for kind in [kind for kind in kinds if kind.contributes]:
+        found = kind.finish(waiting.get(kind, ()), finishing._replace(subscribed=subscription.get(kind, ())))
+        if found.failed:
+            pending_work.fail(found.failed)
+            found.failed = reported(found.failed, finishing.triage)
+        outcome += found
+    if pending_work.notes:
+        clear_pending(runtime, pending_work)
+    for kind in [kind for kind in kinds if not kind.contributes]:
+        if kind.finishes_last and runtime.postponed is not None and not last:
+            runtime.postponed += waiting[kind]
+        else:
+            outcome += kind.finish(waiting[kind], finishing)
+    return outcome
+
+
+@lru_cache(APPLICATIONS_KEPT)  # of contributing kinds few have work after every commit, and each batch asks
+def _finishing_kinds(routes: tuple[Route, ...]) -> frozenset[Derivation]:
+    kinds = {derivation(route) for route in routes if route.kind.contributes}
+    return frozenset(kind for kind in kinds if type(kind).finish is not Derivation.finish)
+
+
+def _by_kind(works: Iterable[ForRoute]) -> dict[Derivation, list[ForRoute]]:
+    """Work by the kind of its route."""
+    found: dict[Derivation, list[ForRoute]] = {}
+    for each in works:
+        found.setdefault(derivation(each.route), []).append(each)
+    return found
+
+
+def finish_postponed(runtime: Runtime) -> Report:
+    """Does the postponed work at the end of a replay."""
+    postponed, runtime.postponed = runtime.postponed or [], []
+    triage = Triage(runtime)
+    with localcontext(EXACT):
+        outcome = finish(postponed, (), Finishing(runtime, triage, PendingWork()), last=True)
+    report = Report()
+    add_outcome(report, outcome, triage)
+    return report
+
+
+def add_outcome(report: Report, outcome: Outcome, triage: Triage) -> None:
+    report.tallies = outcome.tallies
+    report.parked, report.first_parked = triage.parked, triage.first
+    if outcome.counts:
+        add_counts(report.counts, outcome.counts)
+    if outcome.failed:
+        add_failures(report, outcome.failed)

@@ -81,7 +81,9 @@ class Steps(ImageSource):
             unread += more
             self._read_lives(step for each in (*known, *unread) for step in each.steps)
         units = [unit for read in known if (unit := self._assumed(read)) is not None]
-        return units + self._read(unread, stored) + (self._look_up(looking, stored) if looking else [])
+        if unread:
+            units += self._read(unread, stored)
+        return units + (self._look_up(looking, stored) if looking else [])
 
     def _read_lives(self, steps: Iterable[Step]) -> None:
         with suppress(EngineUnavailable):  # then rows are taken for absent, and a refusal shows them
@@ -177,8 +179,6 @@ class Steps(ImageSource):
 
     def _read(self, unread: Sequence[BatchRead], stored: StateItems | None) -> list[Unit]:
         """Units of items whose ledger items are needed: the ones not in ``stored`` are read together, once a batch."""
-        if not unread:
-            return []
         desk = LedgerUnits(self, self)
         read = desk.read(unread, stored)
         for each in read:

@@ -52,8 +52,6 @@ def keep_schema(runtime: Runtime) -> bool:
     and the handler is then refused. If the store is unavailable, the aggregations are stored with a later batch.
     """
     app, knows = runtime.application, runtime.known
-    if len(knows.schema) == knows.noted:
-        return True
     fits = True
     try:
         for target_key, target in _targets_by_key(app).items():

@@ -188,7 +188,8 @@ class Visits(ImageSource):
         runtime.known.learn_expiring()
         if not self.dry_run:
             note_expiring(runtime)
-            if not keep_schema(runtime):  # another process makes an attribute otherwise: the handler is refused now
+            # Another process may make an attribute otherwise: the handler is refused now.
+            if runtime.known.schema_grew and not keep_schema(runtime):
                 visits = [self._visit(key, each, ledgers[key], sources, looked_up) for key, each in keys.items()]
         if self.lives.matter:
             coming = (

@@ -16,7 +16,7 @@ from math import ceil
 from typing import TYPE_CHECKING, NamedTuple
 
 from streamfold.batch.manifest import Manifest, read_manifest
-from streamfold.batch.process import finish
+from streamfold.batch.report import finish
 from streamfold.batch.visits import Visit, VisitedHandler, VisitedItem, Visits, synthetic_change
 from streamfold.commit.outcome import Outcome
 from streamfold.commit.pending import PendingWork

@@ -7,7 +7,7 @@ from typing import Any, NamedTuple
 from streamfold.errors import RecordError, manual, shown
 from streamfold.keys.table import MAIN, Table, check_real_names
 from streamfold.records.change import UNLABELLED, Change, Origin
-from streamfold.records.kinesis import LABEL, KinesisChange, is_kinesis, sequence_of, unwrapped
+from streamfold.records.kinesis import LABEL, KinesisChange, sequence_of, unwrapped
 from streamfold.records.kinesis import SOURCE as KINESIS_SOURCE
 from streamfold.settings import Settings, environment_name
 
@@ -64,6 +64,11 @@ class Seen(NamedTuple):
     source: str
     name: str | None = None
     id: str | None = None
+
+
+def is_kinesis(record: RawRecord) -> bool:
+    """Whether a raw record is of Kinesis, from Lambda or from a pipe."""
+    return "kinesis" in record or record.get("eventSource") == KINESIS_SOURCE
 
 
 def records_of(event: Any) -> list[RawRecord]:
@@ -140,7 +145,8 @@ class Origins:
         }
         self.settings = settings
         named = {**self.others, **tables}
-        check_real_names({name: (table, settings.real_name(name) or name) for name, table in named.items()})
+        if len(named) > 1:
+            check_real_names({name: (table, settings.real_name(name) or name) for name, table in named.items()})
         self.adopted: str | None = settings.real_name(MAIN.name)
         self.sources: dict[str, Seen] = {}
         self._warn = warn

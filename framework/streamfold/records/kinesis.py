@@ -44,11 +44,6 @@ DIGEST_BYTES = 16
 Record = Mapping[str, Any]
 
 
-def is_kinesis(record: Record) -> bool:
-    """Whether a raw record is of Kinesis, from Lambda or from a pipe."""
-    return "kinesis" in record or record.get("eventSource") == SOURCE
-
-
 def sequence_of(record: Record) -> Any:
     wrapped = record.get("kinesis", record)
     return wrapped.get("sequenceNumber") if isinstance(wrapped, Mapping) else None

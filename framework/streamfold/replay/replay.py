@@ -9,8 +9,8 @@ from itertools import islice
 from typing import Any, NamedTuple
 
 from streamfold.batch.fan_outs import enqueue_open, run_chains, run_fan_outs
-from streamfold.batch.process import finish_postponed, plan_changes, process_changes
-from streamfold.batch.report import Report, merge
+from streamfold.batch.process import plan_changes, process_changes
+from streamfold.batch.report import Report, finish_postponed, merge
 from streamfold.commit.outcome import Cause, Failure
 from streamfold.commit.plan import Plan
 from streamfold.engines.protocol import KeptState

@@ -13,8 +13,9 @@ from streamfold.errors import RecordError, SettingsError
 from streamfold.keys.field import time_spec
 from streamfold.keys.table import DERIVED, MAIN, RESERVED_PREFIX, Table, is_name
 from streamfold.lifecycle.exports import FILES, SUMMARY, Export, open_export
+from streamfold.records.envelope import is_kinesis
 from streamfold.records.images import derived_names, without
-from streamfold.records.kinesis import is_kinesis, unwrapped
+from streamfold.records.kinesis import unwrapped
 from streamfold.records.values import decode
 from streamfold.replay.files import BadLine, RecordedFiles, check_files
 from streamfold.starter.chart import EPOCHS

@@ -13,8 +13,7 @@ from itertools import islice
 from typing import Any, NamedTuple
 from zlib import crc32
 
-from streamfold.records.envelope import number_of
-from streamfold.records.kinesis import is_kinesis
+from streamfold.records.envelope import is_kinesis, number_of
 from streamfold.testing.errors import TwinError
 from streamfold.testing.kinesis import KinesisTwin
 from streamfold.testing.mapping_settings import Filters, MappingSettings
