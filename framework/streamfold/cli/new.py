@@ -63,16 +63,7 @@ def new(opened: Session) -> Report:
     """
     given = opened.given
     if given.folder == HANDLER:
-        if given.handler is None:
-            raise SettingsError(
-                "new handler has no NAME: expected the name of a handler, streamfold new handler refunds."
-            )
-        files = new_handler(Path(), given.handler, str(given.application))
-        lines = [f"Wrote {file}" for file in files]
-        return Report(
-            [*lines, "Next:", "  python -m pytest", "  make template  # writes template.yaml again"],
-            {"files": list(map(str, files))},
-        )
+        return _one_more_handler(given.handler, str(given.application))
     if given.handler is not None:
         raise SettingsError(f"new got {given.handler!r} after DIR: expected streamfold new DIR, or new handler NAME.")
     folder = Path(given.folder)
@@ -96,6 +87,17 @@ def new(opened: Session) -> Report:
         lines += _proposed(proposal, package)
         document |= _document(proposal)
     return Report([*lines, *begin], document)
+
+
+def _one_more_handler(name: str | None, application: str) -> Report:
+    if name is None:
+        raise SettingsError("new handler has no NAME: expected the name of a handler, streamfold new handler refunds.")
+    files = new_handler(Path(), name, application)
+    lines = [f"Wrote {file}" for file in files]
+    return Report(
+        [*lines, "Next:", "  python -m pytest", "  make template  # writes template.yaml again"],
+        {"files": list(map(str, files))},
+    )
 
 
 def _proposed(proposal: Proposal, package: Path) -> list[str]:

@@ -2,7 +2,7 @@
 
 - An attribute that a declaration names, such as ``redact=["email"]``, and that no item had. A misspelled name is no
   error: the item may simply lack the attribute. But a history then has what it should not have, a filter lets nothing
-  through, and a lookup refers to nothing.
+  through, and a reference leads to no item.
 - An item of the application's own at the key of a row.
 """
 

@@ -35,7 +35,7 @@ def apart(routes: Sequence[Route], tenant: str) -> tuple[Route, ...]:
         if tenant not in key.types:
             raise DeclarationError(_missing(route, what, key, tenant))
     for route in routes:
-        _check_referents(route, tenant)
+        route.check_tenant_of_referents(tenant)
     for route, _, key in places:
         _, _, first = places[0]
         if key.types[tenant].spec != first.types[tenant].spec:
@@ -47,23 +47,6 @@ def apart(routes: Sequence[Route], tenant: str) -> tuple[Route, ...]:
     return tuple(
         replace(route, targets=tuple(target._replace(tenant=tenant) for target in route.targets)) for route in routes
     )
-
-
-def _check_referents(route: Route, tenant: str) -> None:
-    """Refuses a lookup that could lead to an item of another tenant, or whose key has no field but the tenant."""
-    for each in route.lookups:
-        if dict(each.taken)[tenant] != tenant:
-            raise DeclarationError(
-                f"Lookup {each.name!r} of {route.kind} {route.name!r} ({route.declared_at}) takes {{{tenant}}} from "
-                f"{dict(each.taken)[tenant]!r}: a row is made of items of one tenant. Leave {tenant}= out; it comes "
-                "from the source's key."
-            )
-        if len(each.taken) == 1 and not each.whole:
-            raise DeclarationError(
-                f"Lookup {each.name!r} of {route.kind} {route.name!r} ({route.declared_at}) is of {each.key!r}, which "
-                f"has no field beside {{{tenant}}}: every item of a tenant would refer to one referent, and each of "
-                f"its changes visit them all. If that is meant, write whole=True: Lookup({each.key!r}, whole=True)."
-            )
 
 
 def check_tenant(target: Target, effect: Any, fields: Fields) -> None:
@@ -83,7 +66,7 @@ def check_tenant(target: Target, effect: Any, fields: Fields) -> None:
 def _keys(route: Route) -> Iterator[tuple[str, Key]]:
     yield from (("reads", key) for key in route.sources)
     yield from (("writes", key) for key in route.writes)
-    yield from (("looks up", each.key) for each in route.lookups)
+    yield from (("looks up", key) for key in route.referents)
 
 
 def _missing(route: Route, what: str, key: Key, tenant: str) -> str:

@@ -29,7 +29,8 @@ def checked_routes(routes: Sequence[Route]) -> tuple[Route, ...]:
     _check_names(routes)
     _check_tables(routes)
     _check_regions(routes)
-    _check_referents(routes)
+    for route in routes:
+        route.check_referents(routes)
     for kind, own in by_kind(routes):
         kind.check(own, routes)
     _check_sources(routes)
@@ -120,18 +121,6 @@ def keys_of(route: Route) -> tuple[Key, ...]:
     subscribed = (each.key for each in route.kind.subscriptions(route))
     named = (*route.reads, *route.into, *route.writes, *route.kind.touches(route), *subscribed)
     return tuple(dict.fromkeys(named))
-
-
-def _check_referents(routes: Sequence[Route]) -> None:
-    """Refuses lookups of rows that are spread over several keys, or that never change."""
-    for route in routes:
-        for each in route.lookups:
-            for writer in routes:
-                if (why := writer.kind.no_referent(writer)) and any(each.key.overlaps(key) for key in writer.into):
-                    raise DeclarationError(
-                        f"Lookup {each.name!r} of {route.kind} {route.name!r} ({route.declared_at}) is of "
-                        f"{each.key!r}, whose rows {writer.name!r} ({writer.declared_at}) writes: {why}"
-                    )
 
 
 def _check_sources(routes: Sequence[Route]) -> None:

@@ -208,7 +208,8 @@ def with_typed_items(
             # few applications have typed items, and no start of the others should wait for the module
             from streamfold.routes.typed import decoding
 
-            return decoding(function, typed, names[:given], lookups, f"Handler {name!r} at {at}", gets_items=gets_items)
+            reads = {each.name: each.reads for each in lookups}
+            return decoding(function, typed, names[:given], reads, f"Handler {name!r} at {at}", gets_items=gets_items)
     return function
 
 

@@ -1,6 +1,6 @@
 """Routes: which handler reads which items and writes which rows, and the interface of kinds for declarations."""
 
-from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import lru_cache
 from typing import Any, ClassVar, Literal, NamedTuple
@@ -315,6 +315,34 @@ class Route:
     def target_of(self, row: ItemKey) -> Target | None:
         tables = (target for target in self.targets if target.key.table.name == row[0])
         return next((target for target in tables if target.key.match_values(*row[1:]) is not None), None)
+
+    def check_referents(self, routes: Iterable["Route"]) -> None:
+        """Refuses lookups of rows that are spread over several keys, or that never change."""
+        for each in self.lookups:
+            for writer in routes:
+                if (why := writer.kind.no_referent(writer)) and any(each.key.overlaps(key) for key in writer.into):
+                    raise DeclarationError(
+                        f"{self._described(each)} is of {each.key!r}, whose rows {writer.name!r} "
+                        f"({writer.declared_at}) writes: {why}"
+                    )
+
+    def check_tenant_of_referents(self, tenant: str) -> None:
+        """Refuses a lookup that could lead to an item of another tenant, or whose key has no field but the tenant."""
+        for each in self.lookups:
+            if (taken := dict(each.taken)[tenant]) != tenant:
+                raise DeclarationError(
+                    f"{self._described(each)} takes {{{tenant}}} from {taken!r}: a row is made of items of one tenant. "
+                    f"Leave {tenant}= out; it comes from the source's key."
+                )
+            if len(each.taken) == 1 and not each.whole:
+                raise DeclarationError(
+                    f"{self._described(each)} is of {each.key!r}, which has no field beside {{{tenant}}}: every item "
+                    "of a tenant would refer to one referent, and each of its changes visit them all. If that is "
+                    f"meant, write whole=True: Lookup({each.key!r}, whole=True)."
+                )
+
+    def _described(self, lookup: DeclaredLookup) -> str:
+        return f"Lookup {lookup.name!r} of {self.kind} {self.name!r} ({self.declared_at})"
 
 
 @lru_cache(ROUTES_KEPT_MAX)

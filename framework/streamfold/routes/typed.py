@@ -4,7 +4,7 @@ Only annotations that need it are decoded: a ``TypedDict`` is for type checkers,
 pydantic is imported when the first such annotation is declared. See docs/typed-items.md.
 """
 
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from contextlib import suppress
 from decimal import Decimal
 from functools import lru_cache, wraps
@@ -25,7 +25,6 @@ from typing import (
 from streamfold.errors import DeclarationError, HandlerError, redacted
 from streamfold.records.change import Change
 from streamfold.records.images import Image
-from streamfold.routes.lookups import DeclaredLookup
 
 T = TypeVar("T")
 
@@ -192,21 +191,21 @@ def decoding(
     function: Callable[..., Any],
     annotations: Mapping[str, Any],
     given: Sequence[str],
-    lookups: Sequence[DeclaredLookup],
+    reads: Mapping[str, Collection[str] | None],
     what: str,
     *,
     gets_items: bool,
 ) -> Callable[..., Any]:
     """The function that gets its items as ``annotations`` want them; the same function if they want nothing.
 
-    ``given`` are the names of the parameters before the fields and lookups. Raises ``DeclarationError`` for an
-    annotation that cannot be decoded.
+    ``given`` are the names of the parameters before the fields and referents. ``reads`` has each referent's attributes
+    that are read, None for all. Raises ``DeclarationError`` for an annotation that cannot be decoded.
     """
     found = {name: _decoder(function, name, annotation, what) for name, annotation in annotations.items()}
     for name in given:
         _check_subject(what, name, found.get(name), gets_items=gets_items)
-    for lookup in lookups:
-        _check_reads(what, lookup, found.get(lookup.name))
+    for name, names in reads.items():
+        _check_reads(what, name, names, found.get(name))
     who = f"{what.partition(' at ')[0]} takes "
     by_position = [(position, each) for position, name in enumerate(given) if (each := found.get(name)) is not None]
     by_name = [(name, each) for name, each in found.items() if name not in given and isinstance(each, Decoder)]
@@ -312,16 +311,16 @@ def _check_subject(what: str, name: str, decoder: Decoder | OfChange | None, *, 
         _refuse(what, name, f"TypedChange[{of}], but the handler gets an item: write {name}: {of}")
 
 
-def _check_reads(what: str, lookup: DeclaredLookup, decoder: Decoder | OfChange | None) -> None:
+def _check_reads(what: str, name: str, reads: Collection[str] | None, decoder: Decoder | OfChange | None) -> None:
     if isinstance(decoder, OfChange):
-        _refuse(what, lookup.name, "a change, but the handler gets an item")
-    if decoder is None or lookup.reads is None or decoder.names is None:
+        _refuse(what, name, "a change, but the handler gets an item")
+    if decoder is None or reads is None or decoder.names is None:
         return
-    if unread := [name for name in decoder.names if name not in lookup.reads]:
-        listed = ", ".join(f'"{each}"' for each in sorted({*lookup.reads, *unread}))
+    if unread := [each for each in decoder.names if each not in reads]:
+        listed = ", ".join(f'"{each}"' for each in sorted({*reads, *unread}))
         _refuse(
             what,
-            lookup.name,
+            name,
             f"{decoder.name}, whose field {unread[0]!r} reads= does not list: changes of it would not be noticed. "
             f"Write reads=[{listed}]",
         )

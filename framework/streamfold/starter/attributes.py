@@ -3,7 +3,7 @@
 import keyword
 import re
 from collections import Counter, defaultdict
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from decimal import Decimal
 from typing import Any, NamedTuple
 
@@ -203,8 +203,10 @@ def _is_of_kinds(shape: KeyShape, column: int) -> bool:
 def _keep_kinds(kept: KeptValues, name: str, shape: KeyShape) -> None:
     """Keeps the values of few kinds of a shape's attributes, and the literals of composed keys, as of an index."""
     found: dict[tuple[str, str], dict[str, set[Any]]] = defaultdict(lambda: defaultdict(set))
-    for key, path, tag, content in _values(shape):
-        found[path, tag][content].add(key)
+    for item in shape.items:
+        for path, tag, content in [each for named in item.image.items() for each in scalars(*named)]:
+            if tag in ("S", "N"):
+                found[path, tag][content].add(item.key)
     for (path, tag), values in sorted(found.items()):
         segments = [re.split(COMPOSED, text) for text in values]
         if all(len(each) > 1 for each in segments):
@@ -213,14 +215,6 @@ def _keep_kinds(kept: KeptValues, name: str, shape: KeyShape) -> None:
                     kept.keep(words[0])
         elif not kept.identifiers & values.keys() and _are_kinds(path, tag, values):
             kept.values[f"{name}.{path}"] = sorted(values)
-
-
-def _values(shape: KeyShape) -> Iterator[tuple[Any, str, str, str]]:
-    for item in shape.items:
-        for attribute, value in item.image.items():
-            for path, tag, content in scalars(attribute, value):
-                if tag in ("S", "N"):
-                    yield item.key, path, tag, content
 
 
 def _are_kinds(path: str, tag: str, values: Mapping[str, set[Any]]) -> bool:

@@ -102,17 +102,17 @@ def scalars(path: str, value: AttributeValue) -> Iterator[tuple[str, str, str]]:
     maps, with the type ``M``.
     """
     for tag, content in value.items():
-        if tag in ("S", "N", "B"):
-            yield path, tag, content
-        elif tag in ("SS", "NS", "BS"):
-            yield from ((path, tag[0], member) for member in content)
-        elif tag == "L":
-            for member in content:
-                yield from scalars(path, member)
-        elif tag == "M":
-            for name, member in content.items():
-                yield path, tag, name
-                yield from scalars(f"{path}.{name}", member)
+        match tag:
+            case "S" | "N" | "B":
+                yield path, tag, content
+            case "SS" | "NS" | "BS":
+                yield from ((path, tag[0], member) for member in content)
+            case "L":
+                yield from (each for member in content for each in scalars(path, member))
+            case "M":
+                for name, member in content.items():
+                    yield path, tag, name
+                    yield from scalars(f"{path}.{name}", member)
 
 
 class Pseudonyms:
@@ -160,20 +160,21 @@ class Pseudonyms:
         """The substitute of an attribute value, at any depth. Names of attributes stay, identifiers as names do not."""
         made: dict[str, Any] = {}
         for tag, content in value.items():
-            if tag == "S":
-                made[tag] = self.text(content)
-            elif tag == "N":
-                made[tag] = self.number(content)
-            elif tag == "B":
-                made[tag] = self.binary(content)
-            elif tag in ("SS", "NS", "BS"):
-                made[tag] = [self.value({tag[0]: member})[tag[0]] for member in content]
-            elif tag == "L":
-                made[tag] = [self.value(member) for member in content]
-            elif tag == "M":
-                made[tag] = {self._name(name): self.value(member) for name, member in content.items()}
-            else:
-                made[tag] = content
+            match tag:
+                case "S":
+                    made[tag] = self.text(content)
+                case "N":
+                    made[tag] = self.number(content)
+                case "B":
+                    made[tag] = self.binary(content)
+                case "SS" | "NS" | "BS":
+                    made[tag] = [self.value({tag[0]: member})[tag[0]] for member in content]
+                case "L":
+                    made[tag] = [self.value(member) for member in content]
+                case "M":
+                    made[tag] = {self._name(name): self.value(member) for name, member in content.items()}
+                case _:
+                    made[tag] = content
         return made
 
     def text(self, text: str) -> str:
@@ -213,15 +214,14 @@ class Pseudonyms:
         if isinstance(created := body.get("ApproximateCreationDateTime"), int | float):
             self._days.add(EPOCH + timedelta(seconds=created))
         images = [body[name] for name in ("Keys", "OldImage", "NewImage") if body.get(name)]
-        for value in [value for image in images for value in image.values()]:
-            for _, tag, content in scalars("", value):
-                if tag == "N":
-                    numbers.add(abs(Decimal(content)))
-                    self._look_at_time(abs(Decimal(content)))
-                elif tag != "B":
-                    self._look_at_text(content, numbers)
-                elif (text := _text_of(b64decode(content))) is not None:
-                    self._look_at_text(text, numbers)
+        values = [value for image in images for value in image.values()]
+        for _, tag, content in [each for value in values for each in scalars("", value)]:
+            if tag == "N":
+                numbers.add(abs(Decimal(content)))
+                self._look_at_time(abs(Decimal(content)))
+            else:
+                text = _text_of(b64decode(content)) if tag == "B" else content
+                self._look_at_text(text or "", numbers)
 
     def _look_at_text(self, text: str, numbers: set[Decimal]) -> None:
         for token in [token for piece, kept in _pieces(text) if not kept for token in TOKEN.finditer(piece)]:
