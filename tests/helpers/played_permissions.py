@@ -18,7 +18,6 @@ from streamfold import runtime
 from streamfold.batch import referrers
 from streamfold.batch.manifest import change_deltas
 from streamfold.cli import main, session
-from streamfold.commit import buckets
 from streamfold.derivations.calls import Role
 from streamfold.derivations.cascade import children
 from streamfold.derivations.derivation import derivation, fans_out
@@ -31,7 +30,7 @@ from streamfold.keys.table import STATE as STATE_TABLE
 from streamfold.lambda_entry.function import Function, handle_verify
 from streamfold.lambda_entry.queue import RING, QueueFunction
 from streamfold.ledger.deltas import ID_BYTES
-from streamfold.lifecycle import pending_additions, verify
+from streamfold.lifecycle import buckets, verify
 from streamfold.lifecycle.sources import ItemKeys
 from streamfold.records.values import decode, encode
 from streamfold.routes.route import SOURCE
@@ -63,7 +62,7 @@ SMALL = (
     (session, "SEGMENTS", 4),
     (verify, "ItemKeys", partial(ItemKeys, segments=4)),
     (buckets, "STRIPES", 2),
-    (pending_additions, "STRIPES", 2),
+    (buckets, "STRIPES", 2),
     (runtime, "new_token", lambda: f"{randbelow(2):x}{token_hex(ID_BYTES)}"),
 )
 """A few items are a long fan-out."""

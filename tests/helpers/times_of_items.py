@@ -12,8 +12,7 @@ from typing import Any, NamedTuple
 from streamfold import Add, App, Key, Router, Row, Sum
 from streamfold.engines import EmbeddedEngine
 from streamfold.errors import SettingsError
-from streamfold.lifecycle.exports import open_export
-from streamfold.lifecycle.loading import load
+from streamfold.lifecycle.exports import load, open_export
 from streamfold.lifecycle.page import Pages
 from streamfold.records.envelope import Origins
 from streamfold.records.values import encode

@@ -26,8 +26,8 @@ from streamfold.ledger.deltas import (
 from streamfold.ledger.lives import Lives
 from streamfold.ledger.state_keys import ledger_key
 from streamfold.lifecycle import row_repair
+from streamfold.lifecycle.buckets import deltas_in, pending_of, pending_rows
 from streamfold.lifecycle.explain import Explaining, explain_item
-from streamfold.lifecycle.pending_additions import deltas_in, pending_of, pending_rows
 from streamfold.lifecycle.row_repair import PENDING, contributors_of
 from streamfold.lifecycle.row_sources import explain_row
 from streamfold.lifecycle.rows import RowsVerifier

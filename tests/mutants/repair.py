@@ -10,9 +10,9 @@ from streamfold.failures.repair import Repair
 from streamfold.keys.table import CONTRIBUTORS
 from streamfold.ledger.contribution import BEFORE_ALL
 from streamfold.ledger.step import reconciled
-from streamfold.lifecycle import restored, row_repair
+from streamfold.lifecycle import adoption, row_repair
+from streamfold.lifecycle.adoption import Restore
 from streamfold.lifecycle.other_repair import OtherCorrection
-from streamfold.lifecycle.restored import Restore
 from streamfold.lifecycle.row_sources import in_its_life
 from streamfold.lifecycle.unseen import UnseenDifferences
 from tests.mutants.registry import mutant
@@ -200,5 +200,5 @@ def _() -> Iterator[None]:
     tests=RESTORE + "test_rows_are_those_of_the_items_that_the_restored_table_has",
 )
 def _() -> Iterator[None]:
-    with patch.object(restored, "is_writers", lambda _: False):
+    with patch.object(adoption, "is_writers", lambda _: False):
         yield

@@ -16,7 +16,7 @@ from streamfold.engines.protocol import Entries
 from streamfold.keys.table import EDGE, OWNER
 from streamfold.ledger import contribution, difference
 from streamfold.ledger import step as ledger
-from streamfold.lifecycle import pending_additions, row_repair
+from streamfold.lifecycle import buckets, row_repair
 from streamfold.lifecycle.retire import Retirement
 from streamfold.lifecycle.row_repair import RowsCorrected, RowsReconciled
 from streamfold.lifecycle.rows import RowsVerifier, VerifiedRows
@@ -419,7 +419,7 @@ AT_ANY_POINTS = PENDING + "test_what_waits_in_deltas_and_is_moved_at_any_points_
     tests=(PENDING + "test_a_row_of_which_something_is_pending_is_left_as_it_is", AT_ANY_POINTS),
 )
 def _() -> Iterator[None]:
-    with patch.object(pending_additions.PendingLook, "has", lambda *_: False):
+    with patch.object(buckets.PendingLook, "has", lambda *_: False):
         yield
 
 
@@ -427,7 +427,7 @@ def _() -> Iterator[None]:
     "a correction looks into one stripe of the bucket", None, tests=PENDING + "test_what_waits_in_any_stripe_is_seen"
 )
 def _() -> Iterator[None]:
-    with patch.object(pending_additions, "STRIPES", 1):
+    with patch.object(buckets, "STRIPES", 1):
         yield
 
 
@@ -437,7 +437,7 @@ def _() -> Iterator[None]:
     tests=PENDING + "test_a_correction_adds_nothing_that_is_taken_back_behind_its_second_scan",
 )
 def _() -> Iterator[None]:
-    with patch.object(pending_additions.PendingLook, "before_scan", lambda *_: set()):
+    with patch.object(buckets.PendingLook, "before_scan", lambda *_: set()):
         yield
 
 
@@ -492,7 +492,7 @@ def _() -> Iterator[None]:
     tests=PENDING + "test_a_correction_that_began_before_the_first_delta_sees_what_is_pending",
 )
 def _() -> Iterator[None]:
-    with patch.object(pending_additions, "read_manifest", lambda *_: Manifest()):
+    with patch.object(buckets, "read_manifest", lambda *_: Manifest()):
         yield
 
 

@@ -13,7 +13,7 @@ from streamfold.derivations.audit import rows as audit
 from streamfold.engines import EmbeddedEngine, MemoryEngine
 from streamfold.engines.protocol import ItemTimes
 from streamfold.ledger import contribution
-from streamfold.lifecycle import loading
+from streamfold.lifecycle import exports
 from streamfold.records import sources, values
 from streamfold.records import values as rounding
 from streamfold.replay import loaded_items, local
@@ -253,7 +253,7 @@ def _() -> Iterator[None]:
     tests=LOADED + "test_second_export_of_a_table_replaces_what_is_older_and_removes_what_it_lacks",
 )
 def _() -> Iterator[None]:
-    with patch.object(loading, "_absent", lambda *_: iter(())):
+    with patch.object(exports, "_absent", lambda *_: iter(())):
         yield
 
 

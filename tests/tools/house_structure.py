@@ -58,7 +58,6 @@ FEATURES = {
             "commit/buckets.py",
             "commit/mover.py",
             "lifecycle/buckets.py",
-            "lifecycle/pending_additions.py",
             "cli/buckets.py",
         ),
     ),

@@ -147,7 +147,7 @@ class StepsWithReferents:
 def look_for_expiry(runtime: Runtime, route: Route, change: Change, after: Contribution) -> None:
     """Warns once of a handler whose rows may expire before the items that contribute to them, or never."""
     if after and times_to_live(route):
-        from streamfold.derivations.lifetimes import look_at_contribution  # few applications have rows that expire
+        from streamfold.derivations.expiry import look_at_contribution  # few applications have rows that expire
 
         look_at_contribution(runtime, route, after, (change,))
     if not (after and may_expire(route) and contributing(route).outlived(route, change, after)):

@@ -333,6 +333,6 @@ class Visits(ImageSource):
 
 def _look_at(runtime: Runtime, route: Route, rows: Contribution) -> None:
     # Imported here: few applications have rows that expire.
-    from streamfold.derivations.lifetimes import look_at_contribution
+    from streamfold.derivations.expiry import look_at_contribution
 
     look_at_contribution(runtime, route, rows, ())

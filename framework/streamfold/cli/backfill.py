@@ -45,8 +45,7 @@ from streamfold.lifecycle.backfill import (
     new_job,
     segments_of,
 )
-from streamfold.lifecycle.exports import Export
-from streamfold.lifecycle.loading import LoadedExport, load, moment_text
+from streamfold.lifecycle.exports import Export, LoadedExport, load, moment_text
 from streamfold.lifecycle.page import Pages
 from streamfold.lifecycle.row_repair import RowsReconciled, reconcile_rows
 from streamfold.lifecycle.sources import PAGE_ITEMS, check_deployment_delay, check_named, source_tables, wanted_routes

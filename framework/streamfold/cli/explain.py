@@ -37,9 +37,9 @@ from streamfold.errors import SettingsError, joined_key, printable
 from streamfold.keys.table import DERIVED, PARTNER_VERSION, VERSION, is_writers
 from streamfold.ledger.contribution import Contribution, HeldEntries, RowContribution
 from streamfold.ledger.state_keys import document_key
+from streamfold.lifecycle.buckets import GONE, PENDING, REFUSED, UNREAD, DeltaOfItem, PendingAdditions
 from streamfold.lifecycle.explain import Explaining, ItemExplained, entry_values, explain_item, time_of
 from streamfold.lifecycle.other_rows import differing_attributes, made_of_both, shown_in_feed
-from streamfold.lifecycle.pending_additions import GONE, PENDING, REFUSED, UNREAD, DeltaOfItem, PendingAdditions
 from streamfold.lifecycle.row_sources import Contributor, RowExplained, explain_row, row_routes
 from streamfold.lifecycle.unseen import ENTRIES, MISSING
 from streamfold.records.change import ItemKey, image_of

@@ -11,9 +11,9 @@ from streamfold.cli.output import Note, Printed, Report, counted, item_progress,
 from streamfold.cli.session import Session, confirm
 from streamfold.derivations.search.indexes import SearchIndex, find_index, searches_of
 from streamfold.derivations.search.options import options_of
+from streamfold.lifecycle.adoption import RemovedRows, Restore
 from streamfold.lifecycle.other_repair import OtherCorrection
 from streamfold.lifecycle.other_rows import OtherRows
-from streamfold.lifecycle.restored import RemovedRows, Restore
 from streamfold.lifecycle.row_repair import RemainingRow
 from streamfold.lifecycle.search import IndexVerifier, repair
 from streamfold.routes.application import Application

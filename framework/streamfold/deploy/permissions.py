@@ -3,7 +3,7 @@
     granted = permissions(app, Role("stream", "main"))
     policy(granted, {Place("table", "main"): {"Fn::GetAtt": ["Table", "Arn"]}, ...})
 
-``Derivation.calls`` says what a route takes; here is what a function takes whatever its routes are. A history of each
+``Derivation.process_calls`` and ``reconcile_calls`` return what the kind of a route takes. A history of each
 sample application makes every granted permission, and no other (``tests/deploy/test_permissions.py``).
 """
 
@@ -14,8 +14,20 @@ from collections.abc import Callable, Collection, Iterable, Mapping
 from typing import Any
 
 from streamfold.batch.ownership import marked_tables
-from streamfold.derivations.calls import STATE, Permission, Permissions, Place, Role, dynamodb, of_deltas
-from streamfold.derivations.derivation import derivation, fans_out
+from streamfold.derivations.calls import (
+    NO_CALLS,
+    QUEUE,
+    STATE,
+    Permission,
+    Permissions,
+    Place,
+    Role,
+    beside_searches,
+    dynamodb,
+    table_of,
+    tables_of,
+)
+from streamfold.derivations.derivation import Derivation, derivation, fans_out
 from streamfold.keys.table import STATE as STATE_TABLE
 from streamfold.routes.application import Application
 from streamfold.routes.route import Route
@@ -56,7 +68,7 @@ def permissions(
 
 def _without_keys(app: Application, function: Role, kinesis: Collection[str]) -> Permissions:
     routes = [route for route in app.routes if function.serves(route.group)]
-    calls = frozenset[Permission]().union(*(derivation(route).calls(route, function) for route in routes))
+    calls = NO_CALLS.union(*(of_route(route, function) for route in routes))
     if function.kind == "stream":
         return calls | of_deltas(routes, app.routes) | _of_stream(app, function, routes, kinesis) | LOG
     if function.kind == "queue":
@@ -65,8 +77,92 @@ def _without_keys(app: Application, function: Role, kinesis: Collection[str]) ->
     if function.kind == "verifier":
         return calls | dynamodb(STATE, "BatchGetItem") | LOG
     if function.kind == "operate":
-        return calls | of_deltas(routes, app.routes) | _of_operator(routes) | FAILED | CLEARED
-    return calls | _of_reader(app) | FAILED
+        # The manifest with the mark of deltas, runs, open fan-outs, empty ledger items; markers of retired handlers.
+        retirable = marked_tables(route for route in routes if route.kind.contributes)
+        markers = (dynamodb(Place("table", name), "BatchGetItem", "UpdateItem") for name in retirable)
+        own = dynamodb(STATE, "BatchGetItem", "PutItem", "Query", "Scan").union(*markers)
+        return calls | of_deltas(routes, app.routes) | own | FAILED | CLEARED
+    # Any row and item, as ``show`` and ``explain`` read them, and all of the state.
+    tables = [Place("table", name) for name in app.tables if name != STATE_TABLE.name]
+    read = (dynamodb(place, "Query", "Scan") for place in tables)
+    return calls.union(dynamodb(STATE, "BatchGetItem", "Query", "Scan"), *read) | FAILED
+
+
+def of_route(route: Route, function: Role) -> Permissions:
+    """The permissions of a route in a function or for a person, beside those that all of them take."""
+    kind = derivation(route)
+    if function.kind == "stream":
+        return kind.process_calls(route) | _of_lookups(route) | _of_fan_outs(route)
+    if function.kind == "queue":
+        return kind.process_calls(route) | _of_lookups(route) if fans_out(route) else NO_CALLS
+    if function.kind == "verifier":
+        return _verified(route) if kind.contributes else NO_CALLS
+    return _operated(route, kind) if function.kind == "operate" else _read(route, kind)
+
+
+def _operated(route: Route, kind: Derivation) -> Permissions:
+    """Redrives, as functions process changes; and backfills, rebuilds, repairs and retirements."""
+    calls = beside_searches(kind.process_calls(route)) | _of_lookups(route) | _of_fan_outs(route)
+    calls |= _of_searches(route, "Get", "Post", "Put", "Delete")
+    if kind.reconciles:
+        calls |= kind.reconcile_calls(route) | dynamodb(STATE, "PutItem")  # a run's job and segments
+    return calls | dynamodb(STATE, "DeleteItem") if kind.keeps else calls
+
+
+def _read(route: Route, kind: Derivation) -> Permissions:
+    """Explains rows and items, compares items with the state, and searches with items."""
+    calls = _of_searches(route, "Get", "Post", "Delete")  # a point in time is opened, and deleted
+    if kind.contributes or kind.joins_items:
+        calls = calls.union(*(dynamodb(place, "BatchGetItem") for place in tables_of(route.into)))
+    calls = calls.union(*(dynamodb(place, "GetItem") for place in tables_of(route.sources)))
+    if kind.reconciles:
+        calls = calls.union(*(dynamodb(place, "DescribeTable") for place in tables_of(route.sources)))
+    if kind.contributes or kind.indexes(route):
+        calls = calls.union(*(dynamodb(place, "BatchGetItem") for place in tables_of(route.reads)))
+    return calls
+
+
+def _verified(route: Route) -> Permissions:
+    """Reads items, the state, the items that they refer to, and the stamps of rows that expire."""
+    sources = (dynamodb(place, "Scan", "BatchGetItem") for place in tables_of(route.sources))
+    referents = (dynamodb(place, "BatchGetItem") for place in tables_of(route.referents))
+    expiring = (dynamodb(table_of(key), "BatchGetItem") for key in route.into if key.table.ttl is not None)
+    return dynamodb(STATE, "Scan", "BatchGetItem").union(*sources, *referents, *expiring)
+
+
+def _of_searches(route: Route, *methods: str) -> Permissions:
+    domain = Place("search", "*")
+    return frozenset(Permission(f"es:ESHttp{each}", domain) for each in methods if route.kind.indexes(route))
+
+
+def _of_fan_outs(route: Route) -> Permissions:
+    if not fans_out(route):
+        return NO_CALLS
+    return frozenset([Permission("sqs:SendMessage", QUEUE)]) | dynamodb(STATE, "PutItem")
+
+
+def _of_lookups(route: Route) -> Permissions:
+    """Reads referents, keeps backlinks of them, and reads the items that refer to one that changed."""
+    if not route.lookups:
+        return NO_CALLS
+    backlinks = dynamodb(STATE, "PartiQLInsert", "DeleteItem", "Query")
+    read = (dynamodb(place, "BatchGetItem") for place in tables_of(route.reads))
+    return backlinks.union(*read)
+
+
+def of_deltas(routes: Iterable[Route], every: Iterable[Route]) -> Permissions:
+    """Deltas, if some of these routes may put any. A process that waits for its own moves those of ``every``
+    route, of other groups too.
+    """
+    if not any(derivation(route).delta_keys(route) for route in routes):
+        return NO_CALLS
+    calls = dynamodb(STATE, "BatchGetItem", "GetItem", "Query", "PutItem", "DeleteItem")
+    for route in every:
+        for place in tables_of(derivation(route).delta_keys(route)):
+            calls |= dynamodb(place, "UpdateItem")
+            if route.kind.contributes:  # a row without contributors goes; one that somebody removed is still absent
+                calls |= dynamodb(place, "BatchGetItem", "DeleteItem", "ConditionCheckItem")
+    return calls
 
 
 DESCRIBE = "DescribeTable"
@@ -108,26 +204,10 @@ def of_markers(routes: Iterable[Route]) -> Permissions:
 
 def _of_queue(routes: Iterable[Route]) -> Permissions:
     """The manifest, open fan-outs and their segments, and what the event source mapping of the queue asks for."""
-    queue = Place("queue")
-    mapping = {Permission(f"sqs:{action}", queue) for action in ("SendMessage", *QUEUE_ACTIONS)}
+    mapping = {Permission(f"sqs:{action}", QUEUE) for action in ("SendMessage", *QUEUE_ACTIONS)}
     visits = any(route.lookups or derivation(route).joins_items for route in routes)
     parking = {PARK} if visits else set()  # a visited item, or a row of a post, that its handler cannot process
     return dynamodb(STATE, "BatchGetItem", "Query", "PutItem", "DeleteItem") | mapping | parking
-
-
-def _of_operator(routes: Iterable[Route]) -> Permissions:
-    """The manifest and the mark of deltas in it, runs and open fan-outs, empty ledger items, and the markers that a
-    retired handler leaves.
-    """
-    retirable = marked_tables(route for route in routes if route.kind.contributes)
-    markers = (dynamodb(Place("table", name), "BatchGetItem", "UpdateItem") for name in retirable)
-    return dynamodb(STATE, "BatchGetItem", "PutItem", "Query", "Scan").union(*markers)
-
-
-def _of_reader(app: Application) -> Permissions:
-    """Any row and item, as ``show`` and ``explain`` read them, and the whole state."""
-    own = [Place("table", name) for name in app.tables if name != STATE_TABLE.name]
-    return dynamodb(STATE, "BatchGetItem", "Query", "Scan").union(*(dynamodb(place, "Query", "Scan") for place in own))
 
 
 FAILED = frozenset(

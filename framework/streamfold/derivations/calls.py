@@ -23,7 +23,6 @@ from streamfold.routes.aggregates import Added, Aggregate, Ordered
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Iterator
 
-    from streamfold.derivations.derivation import Derivation
     from streamfold.keys.key import Key
     from streamfold.routes.route import Route
 
@@ -92,6 +91,11 @@ def dynamodb(place: Place, *actions: str) -> Permissions:
     return frozenset(Permission(f"dynamodb:{action}", place) for action in actions)
 
 
+def beside_searches(permissions: Permissions) -> Permissions:
+    """Those that are not of a search domain."""
+    return frozenset(each for each in permissions if each.place.kind != "search")
+
+
 def inserted(key: Key) -> Permissions:
     """Inserts rows, 25 a call where statements can name the key attributes."""
     return dynamodb(table_of(key), "PartiQLInsert" if _takes_statements(key) else "PutItem")
@@ -111,77 +115,10 @@ def _takes_statements(key: Key) -> bool:
     return not any(name.startswith(PLACEHOLDERS) for name in key.table.attributes)
 
 
-def of_route(route: Route, function: Role, kind: Derivation) -> Permissions:
-    """The permissions of a route in a function or for a person."""
-    if function.kind == "stream":
-        return kind.process_calls(route) | _of_lookups(route) | _of_fan_outs(route)
-    if function.kind == "queue":
-        return kind.process_calls(route) | _of_lookups(route) if _fans_out(route) else NO_CALLS
-    if function.kind == "verifier":
-        return _of_verified(route) if kind.contributes else NO_CALLS
-    return _of_operator(route, kind) if function.kind == "operate" else _of_reader(route, kind)
-
-
-def _of_operator(route: Route, kind: Derivation) -> Permissions:
-    """Redrives, as functions process changes; and backfills, rebuilds, repairs and retirements."""
-    own = frozenset(each for each in kind.process_calls(route) if each.place.kind != "search")
-    calls = own | _of_lookups(route) | _of_fan_outs(route) | _of_searches(route, "Get", "Post", "Put", "Delete")
-    if kind.reconciles:
-        calls |= kind.reconcile_calls(route) | dynamodb(STATE, "PutItem")  # a run's job and segments
-    return calls | dynamodb(STATE, "DeleteItem") if kind.keeps else calls
-
-
 def of_items(route: Route, *actions: str) -> Permissions:
     """Reads of all items of a route's sources, and of single ones."""
     every = ("Scan", "DescribeTable", "GetItem", *actions)
     return NO_CALLS.union(*(dynamodb(place, *every) for place in tables_of(route.sources)))
-
-
-def _of_reader(route: Route, kind: Derivation) -> Permissions:
-    """Explains rows and items, compares items with the state, and searches with items."""
-    calls = _of_searches(route, "Get", "Post", "Delete")  # a point in time is opened, and deleted
-    if kind.contributes or kind.joins_items:
-        calls = calls.union(*(dynamodb(place, "BatchGetItem") for place in tables_of(route.into)))
-    calls = calls.union(*(dynamodb(place, "GetItem") for place in tables_of(route.sources)))
-    if kind.reconciles:
-        calls = calls.union(*(dynamodb(place, "DescribeTable") for place in tables_of(route.sources)))
-    if kind.contributes or kind.indexes(route):
-        calls = calls.union(*(dynamodb(place, "BatchGetItem") for place in tables_of(route.reads)))
-    return calls
-
-
-def _of_searches(route: Route, *methods: str) -> Permissions:
-    whole = Place("search", "*")
-    return frozenset(Permission(f"es:ESHttp{each}", whole) for each in methods if route.kind.indexes(route))
-
-
-def _of_verified(route: Route) -> Permissions:
-    """Reads items, the state, the items that they refer to, and the lives of rows that expire."""
-    sources = (dynamodb(place, "Scan", "BatchGetItem") for place in tables_of(route.sources))
-    referents = (dynamodb(place, "BatchGetItem") for place in tables_of(route.referents))
-    lives = (dynamodb(table_of(key), "BatchGetItem") for key in route.into if key.table.ttl is not None)
-    return dynamodb(STATE, "Scan", "BatchGetItem").union(*sources, *referents, *lives)
-
-
-def _fans_out(route: Route) -> bool:
-    from streamfold.derivations.derivation import fans_out  # which imports this module in its methods
-
-    return fans_out(route)
-
-
-def _of_fan_outs(route: Route) -> Permissions:
-    if not _fans_out(route):
-        return NO_CALLS
-    return frozenset([Permission("sqs:SendMessage", QUEUE)]) | dynamodb(STATE, "PutItem")
-
-
-def _of_lookups(route: Route) -> Permissions:
-    """Reads referents, keeps backlinks of them, and reads the items that refer to one that changed."""
-    if not route.lookups:
-        return NO_CALLS
-    backlinks = dynamodb(STATE, "PartiQLInsert", "DeleteItem", "Query")
-    read = (dynamodb(place, "BatchGetItem") for place in tables_of(route.reads))
-    return backlinks.union(*read)
 
 
 def of_ledger(route: Route, *, ordered: bool, adds: bool, stored: Place | None = None) -> Permissions:
@@ -203,23 +140,6 @@ def of_ledger(route: Route, *, ordered: bool, adds: bool, stored: Place | None =
             calls |= dynamodb(place, "ConditionCheckItem")  # a row that somebody removed is still absent
             if ordered or key.table.ttl is not None:  # a row that may be recomputed; the life of one that expires
                 calls |= dynamodb(place, "BatchGetItem")
-    return calls
-
-
-def of_deltas(routes: Iterable[Route], every: Iterable[Route]) -> Permissions:
-    """Deltas, if some of these routes may put any. A process that waits for its own moves those of ``every``
-    route, of other groups too.
-    """
-    from streamfold.derivations.derivation import derivation
-
-    if not any(derivation(route).delta_keys(route) for route in routes):
-        return NO_CALLS
-    calls = dynamodb(STATE, "BatchGetItem", "GetItem", "Query", "PutItem", "DeleteItem")
-    for route in every:
-        for place in tables_of(derivation(route).delta_keys(route)):
-            calls |= dynamodb(place, "UpdateItem")
-            if route.kind.contributes:  # a row without contributors goes; one that somebody removed is still absent
-                calls |= dynamodb(place, "BatchGetItem", "DeleteItem", "ConditionCheckItem")
     return calls
 
 

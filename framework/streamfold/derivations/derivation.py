@@ -17,7 +17,7 @@ if TYPE_CHECKING:
     from streamfold.commit.outcome import Failed, Outcome, Triages
     from streamfold.commit.pending import PendingWork
     from streamfold.commit.plan import Deferred, KeyedPut, Unit
-    from streamfold.derivations.calls import Permissions, Role
+    from streamfold.derivations.calls import Permissions
     from streamfold.derivations.expected import Expected, History, Stored
     from streamfold.errors import Unprocessable
     from streamfold.jobs.fan_outs import Paged
@@ -229,12 +229,6 @@ class Derivation(Kind):
                 "app.jobs_handler, or another group for this function."
             )
 
-    def calls(self, route: Route, function: Role) -> Permissions:
-        """The permissions that a route takes in a function or for a person, beside those that all of them take."""
-        from streamfold.derivations.calls import of_route
-
-        return of_route(route, function, self)
-
     def process_calls(self, route: Route) -> Permissions:
         """The permissions that it takes to process the changes of its items."""
         del route
@@ -420,6 +414,6 @@ class Expiring(Contributing):
 
     @cached_property  # an import statement costs, and this is called for each item
     def _outlived(self) -> Callable[[Route, Change, Contribution], bool]:
-        from streamfold.derivations.view.expiry import outlived
+        from streamfold.derivations.expiry import outlived
 
         return outlived

@@ -24,7 +24,7 @@ from streamfold.ledger.contribution import (
 from streamfold.ledger.lives import as_stored
 from streamfold.ledger.schema import Schema
 from streamfold.ledger.state_keys import ledger_key, source_of
-from streamfold.lifecycle.pending_additions import DeltaOfItem, deltas_of
+from streamfold.lifecycle.buckets import DeltaOfItem, deltas_of
 from streamfold.records.change import ItemKey, Version, image_of
 from streamfold.records.kinesis import LABEL, MICROSECONDS
 from streamfold.records.values import decode

@@ -29,8 +29,8 @@ from streamfold.ledger.deltas import named, names_in
 from streamfold.ledger.difference import row_put
 from streamfold.ledger.lives import OVER
 from streamfold.ledger.state_keys import manifest_key
+from streamfold.lifecycle.buckets import PendingLook
 from streamfold.lifecycle.explain import Explaining, state_key
-from streamfold.lifecycle.pending_additions import PendingLook
 from streamfold.lifecycle.row_sources import (
     Contributor,
     contributors_of,

@@ -14,7 +14,7 @@ from streamfold.commit.referents import Asked, LookedUp, look_up
 from streamfold.derivations.attributes.kind import stored_of
 from streamfold.derivations.audit.kind import READERS
 from streamfold.derivations.derivation import derived
-from streamfold.derivations.view.expiry import GRACE_SECONDS
+from streamfold.derivations.expiry import GRACE_SECONDS
 from streamfold.engines.protocol import Entries, StoredItem
 from streamfold.errors import EngineError, HandlerError, KeyValueError
 from streamfold.keys.table import CONTRIBUTORS, EDGE, LIFE, OWNER, PLACES, PLAIN_NAMES, STAMP, STATE, is_in_state
@@ -34,8 +34,8 @@ from streamfold.ledger.contribution import (
 from streamfold.ledger.difference import entries_by_row, owner_of
 from streamfold.ledger.lives import as_stored
 from streamfold.ledger.state_keys import is_ledger_key, ledger_key, ledger_of_contribution, source_of
+from streamfold.lifecycle.buckets import PendingAdditions, pending_of
 from streamfold.lifecycle.explain import Explaining, explain_item, read_ledger, state_key
-from streamfold.lifecycle.pending_additions import PendingAdditions, pending_of
 from streamfold.lifecycle.rows import retired_attributes, retired_in
 from streamfold.lifecycle.sources import pages
 from streamfold.lifecycle.unseen import entries_in, owner_in, page_of_entries

@@ -21,10 +21,10 @@ from streamfold.ledger.contribution import BEFORE_ALL, RowContribution
 from streamfold.ledger.deltas import BUCKETS
 from streamfold.ledger.schema import Schema
 from streamfold.ledger.state_keys import ledger_key
+from streamfold.lifecycle.buckets import pending_rows
 from streamfold.lifecycle.explain import Explaining, entries_in_ledger
 from streamfold.lifecycle.exports import ExportLine
 from streamfold.lifecycle.page import ItemFailed, Pages
-from streamfold.lifecycle.pending_additions import pending_rows
 from streamfold.lifecycle.sources import pages, scanned, source_tables
 from streamfold.lifecycle.unseen import NOTHING_UNSEEN, ComparedRow, Unseen, UnseenDifferences, relied_on
 from streamfold.lifecycle.verify import stable

@@ -15,7 +15,7 @@ from typing import Any, NamedTuple
 from streamfold.commit.outcome import Outcome
 from streamfold.commit.transactions import fold_times, in_slots, is_stale, not_its_row, send
 from streamfold.derivations.derivation import Finishing, Planning, Work
-from streamfold.derivations.lifetimes import look_at_writes
+from streamfold.derivations.expiry import look_at_writes
 from streamfold.engines.protocol import StoredItem
 from streamfold.errors import (
     Contended,

@@ -6,7 +6,7 @@ from typing import Any
 from streamfold.commit.plan import Unit, claim_unit
 from streamfold.derivations.derivation import Work
 from streamfold.derivations.expected import Expected, History, placed
-from streamfold.derivations.lifetimes import look_at_writes
+from streamfold.derivations.expiry import look_at_writes
 from streamfold.derivations.yielded import split, target_of, yielded
 from streamfold.errors import HandlerError, redacted, shown
 from streamfold.ledger.difference import source_of

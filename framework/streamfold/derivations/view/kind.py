@@ -59,7 +59,7 @@ class View(Expiring):
 
     def expected(self, route: Route, history: History) -> Expected:
         from streamfold.derivations.expected import Expected, shares_of
-        from streamfold.derivations.view.expiry import with_grace
+        from streamfold.derivations.expiry import with_grace
         from streamfold.derivations.view.shards import SHARD, shard_of
 
         shards = spread_over(route)

@@ -10,7 +10,7 @@ from decimal import DecimalException
 from functools import lru_cache
 from typing import Any, NoReturn
 
-from streamfold.derivations.view.expiry import postponed
+from streamfold.derivations.expiry import postponed
 from streamfold.derivations.view.shards import NOT_IN_SHARDS, SHARD, shard_of
 from streamfold.derivations.yielded import inexact, is_ours, split, target_of, yielded
 from streamfold.errors import HandlerError, KeyValueError, redacted, shown
