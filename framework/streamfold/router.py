@@ -6,7 +6,8 @@ from typing import Any, Literal, ParamSpec, TypeVar, Unpack, overload
 from streamfold.derivations.attributes.kind import ATTRIBUTES, AttributesOptions
 from streamfold.derivations.declarations import ItemDeclarations, ReaderDeclarations, check_call, with_targets
 from streamfold.derivations.external.kind import EXTERNAL
-from streamfold.derivations.index.kind import INDEX, OnConflict, Unique, checked_unique, conflict_routes
+from streamfold.derivations.index.kind import INDEX
+from streamfold.derivations.index.unique import OnConflict, Unique, checked_unique, conflict_routes
 from streamfold.derivations.on.kind import ON, Filter, OnOptions, checked_filter, no_targets
 from streamfold.derivations.view.kind import VIEW, ViewOptions
 from streamfold.derivations.view.shards import checked_shards

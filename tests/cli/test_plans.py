@@ -5,7 +5,7 @@ import pytest
 from streamfold import Key
 from streamfold.cli.summary import plan_lines, write_line
 from streamfold.commit.plan import KeyedPut, Plan, Transaction
-from streamfold.derivations.archive.kind import Archived
+from streamfold.derivations.archive.archives import Archived
 from streamfold.derivations.copy.copies import Copied
 from streamfold.derivations.copy.kind import COPY
 from streamfold.routes.route import Route

@@ -6,7 +6,7 @@ import pytest
 
 from streamfold import App, Count, Key, Max, Router, Row, Table
 from streamfold.batch.process import process_event
-from streamfold.derivations.archive.archives import Folder
+from streamfold.derivations.archive.locations import Folder
 from streamfold.engines import MemoryEngine
 from streamfold.errors import EngineError, EngineUnavailable, NotStarted, TableThrottled
 from streamfold.failures.repair import Repair

@@ -4,7 +4,7 @@ from collections import defaultdict
 from collections.abc import Mapping, Sequence
 from typing import Any
 
-from streamfold.derivations.index.kind import Unique
+from streamfold.derivations.index.unique import Unique
 from streamfold.routes.aggregates import Aggregate, Ordered
 from streamfold.routes.shipped_aggregates import Claimed, Winner, claims_in_order, comparable
 

@@ -67,7 +67,8 @@ def archived(
     (``archive_session_metadata``, if it has none), ``first`` and ``last`` the days (UTC, both included), ``client``
     boto3's client for S3. One day's versions are remembered at a time.
     """
-    from streamfold.derivations.archive.archives import open_location, read_archive
+    from streamfold.derivations.archive.archives import read_archive
+    from streamfold.derivations.archive.locations import open_location
     from streamfold.parking import make_client
 
     return read_archive(open_location(place, (lambda _: client) if client else make_client), handler, first, last)

@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any, ClassVar, NamedTuple
+from typing import TYPE_CHECKING, Any, ClassVar
 
+from streamfold.derivations.archive.locations import EXPECTED, FOLDER, NOT_ARCHIVED, is_location
 from streamfold.derivations.derivation import CountedWord, Derivation, Planned
 from streamfold.errors import DeclarationError, SettingsError
 from streamfold.routes.checks import check_view
@@ -20,28 +21,12 @@ if TYPE_CHECKING:
     from streamfold.routes.route import Needs, Route
     from streamfold.settings import Settings
     from streamfold.writes.guarded import RowKey
-FOLDER = "file:"
-BUCKET = "s3://"
-PLACES = f"expected {BUCKET}BUCKET/PREFIX, or locally {FOLDER}FOLDER"
-"""The locations of archives."""
-
-NOT_ARCHIVED = "not_archived"
-"""Counts items that were not written."""
-
-
-def is_location(text: object) -> bool:
-    """Whether a text names a location of archives."""
-    if not isinstance(text, str):
-        return False
-    if text.startswith(BUCKET):
-        return bool(text.removeprefix(BUCKET).partition("/")[0])
-    return text.startswith(FOLDER) and text != FOLDER
 
 
 def checked_location(to: str, at: str) -> str:
     """The location of an archive. Raises ``DeclarationError`` if the text names none."""
     if not is_location(to):
-        raise DeclarationError(f"archive at {at} has to={to!r}: {PLACES}.")
+        raise DeclarationError(f"archive at {at} has to={to!r}: {EXPECTED}.")
     return to
 
 
@@ -49,23 +34,12 @@ def check_location(route: Route, settings: Settings) -> None:
     """Raises ``SettingsError`` for an unknown location, and for a folder, which is lost with the environment."""
     location = settings.archive or str(route.options)
     if not is_location(location):
-        raise SettingsError(f"STREAMFOLD_ARCHIVE={location!r} is no known location: {PLACES}.")
+        raise SettingsError(f"STREAMFOLD_ARCHIVE={location!r} is no known location: {EXPECTED}.")
     if location.startswith(FOLDER):
         raise SettingsError(
             f"Archive {route.name!r} goes to {location!r}, a folder, which is lost with the function's environment: "
             "expected s3://BUCKET/PREFIX, in its declaration or as STREAMFOLD_ARCHIVE."
         )
-
-
-class Archived(NamedTuple):
-    """A removed item, and the line that an archive keeps of it."""
-
-    route: Route
-    changes: tuple[Change, ...]
-    line: str
-
-    def __str__(self) -> str:
-        return f"archive {self.changes[0].name}"
 
 
 class Archive(Derivation):
@@ -99,7 +73,7 @@ class Archive(Derivation):
         check_location(route, settings)
 
     def plan(self, works: Sequence[Work], planning: Planning) -> Planned:
-        from streamfold.derivations.archive.archives import archived_line
+        from streamfold.derivations.archive.archives import Archived, archived_line
 
         archived: list[Archived] = []
         for work in works:
@@ -113,7 +87,7 @@ class Archive(Derivation):
         return Planned(deferred=archived)
 
     def finish(self, deferred: Sequence[Deferred], finishing: Finishing) -> Outcome:
-        from streamfold.derivations.archive.archives import Archives
+        from streamfold.derivations.archive.archives import Archived, Archives
 
         return Archives(finishing).write([each for each in deferred if isinstance(each, Archived)])
 

@@ -12,7 +12,6 @@ from typing import Any, NamedTuple
 
 from streamfold.commit.outcome import Outcome, Tallies
 from streamfold.commit.transactions import send
-from streamfold.derivations.cascade.kind import KEPT, children_of
 from streamfold.derivations.derivation import Finishing
 from streamfold.engines.deadline import TRIES_MAX
 from streamfold.engines.protocol import Page
@@ -129,12 +128,13 @@ class Children:
     """Removes the children of removed items. A parent that fails does not affect the others.
 
     If a table does not answer, or refuses for good, its other parents fail at once: every further page would wait and
-    fail too. Parents that exist again are counted, and keep their remaining children.
+    fail too. Parents that exist again are counted under the word ``kept``, and keep their remaining children.
     """
 
-    def __init__(self, finishing: Finishing, outcome: Outcome) -> None:
+    def __init__(self, finishing: Finishing, outcome: Outcome, kept: str) -> None:
         self.finishing = finishing
         self.outcome = outcome
+        self.kept = kept
 
     def remove(self, parents: Iterable[Removed]) -> Outcome:
         """Removes the children of these parents."""
@@ -212,13 +212,13 @@ class Children:
 
     def _keep(self, removed: Removed, key: StateKey, cursor: CascadeCursor) -> None:
         """Keeps the remaining children of a parent that exists again, also when the record is redelivered."""
-        self.outcome.count(KEPT, removed.route.name)
+        self.outcome.count(self.kept, removed.route.name)
         self._tallies(removed).unchanged += 1
         self._end(key, cursor)
 
     def _page(self, removed: Removed, cursor: CascadeCursor) -> tuple[list[DeleteSource], CascadeCursor]:
         """The next children that fit one transaction, and the cursor after them."""
-        templates = children_of(removed.route)
+        templates: tuple[Key, ...] = removed.route.options
         names = [key.template for key in templates]
         index = names.index(cursor.child) if cursor.child in names else 0
         after = cursor.after if cursor.child in names else None
@@ -267,19 +267,20 @@ def _seconds(change: Change) -> float:
 class CascadeSegments:
     """Works on the only segment of a cascade's fan-out."""
 
-    def __init__(self, route: Route, job: Job, finishing: Finishing) -> None:
+    def __init__(self, route: Route, job: Job, finishing: Finishing, kept: str) -> None:
         self.removed = removed_of(route, job, finishing.change_of)
         self.finishing = finishing
+        self.kept = kept  # the word under which parents are counted that exist again
 
     def page(self, segment: JobSegment) -> Paged:
         """Removes the next pages of children. Raises as ``Children.remove_pages``."""
         del segment  # the cursor is written with the children, and the segment after them
         outcome = Outcome()
-        cursor = Children(self.finishing, outcome).remove_pages(self.removed, PAGES_A_MOVE)
+        cursor = Children(self.finishing, outcome, self.kept).remove_pages(self.removed, PAGES_A_MOVE)
         name = self.removed.route.name
-        kept = outcome.counts.get(KEPT, Counter())[name]
+        kept = outcome.counts.get(self.kept, Counter())[name]
         through = None if cursor.done else f"{cursor.revision:0{REVISION_DIGITS}}"
-        return Paged(through, {REMOVED: outcome.tally(name).removed, **({KEPT: kept} if kept else {})})
+        return Paged(through, {REMOVED: outcome.tally(name).removed, **({self.kept: kept} if kept else {})})
 
     def ended(self, counts: Mapping[str, int]) -> None:
         """No work follows."""

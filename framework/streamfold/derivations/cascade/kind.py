@@ -135,7 +135,7 @@ class Cascade(Derivation):
             parent = each.route.name, each.newest.item
             known = parents.get(parent)
             parents[parent] = each._replace(changes=(*known.changes, *each.changes)) if known else each
-        return Children(finishing, outcome).remove(parents.values()) if parents else outcome
+        return Children(finishing, outcome, KEPT).remove(parents.values()) if parents else outcome
 
     def process_calls(self, route: Route) -> Permissions:
         from streamfold.derivations.calls import NO_CALLS, STATE, dynamodb, tables_of
@@ -153,7 +153,7 @@ class Cascade(Derivation):
     def segment_work(self, route: Route, job: Job, finishing: Finishing) -> SegmentWork:
         from streamfold.derivations.cascade.children import CascadeSegments
 
-        return CascadeSegments(route, job, finishing)
+        return CascadeSegments(route, job, finishing, KEPT)
 
     def takes_along(self, route: Route, fields: Fields, item: ItemKey) -> bool:
         own = (key for key in children_of(route) if key.table.name == item[0])

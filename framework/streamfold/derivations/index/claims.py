@@ -8,7 +8,7 @@ from collections.abc import Collection, Iterator, Mapping
 from typing import TYPE_CHECKING, Any
 
 from streamfold.commit.outcome import Failed
-from streamfold.derivations.index.kind import Unique, unique_of
+from streamfold.derivations.index.unique import Unique, unique_of
 from streamfold.derivations.view.rows import RowBuilder, folded, note, note_all
 from streamfold.derivations.yielded import split, target_of, yielded
 from streamfold.engines.protocol import Engine, Entries
