@@ -409,7 +409,7 @@ def _() -> Iterator[None]:
         yield
 
 
-PENDING = "tests/lifecycle/test_pending_rows.py::"
+PENDING = "tests/lifecycle/test_buckets.py::"
 AT_ANY_POINTS = PENDING + "test_what_waits_in_deltas_and_is_moved_at_any_points_is_added_once"
 
 

@@ -11,7 +11,8 @@ import pytest
 
 from streamfold import App, Key, Router, Table
 from streamfold.batch.process import process_event
-from streamfold.derivations.archive.archives import ArchivedItem, Folder, open_location, read_archive
+from streamfold.derivations.archive.archives import ArchivedItem, read_archive
+from streamfold.derivations.archive.locations import Folder, open_location
 from streamfold.engines import MemoryEngine
 from streamfold.errors import EngineUnavailable, NotStarted, RecordError, SettingsError
 from streamfold.runtime import Runtime

@@ -9,7 +9,7 @@ from botocore.exceptions import ClientError
 
 from streamfold import App, Key, Router
 from streamfold.batch.process import process_event
-from streamfold.derivations.archive.archives import Bucket, Folder, open_location
+from streamfold.derivations.archive.locations import Bucket, Folder, open_location
 from streamfold.engines import MemoryEngine
 from streamfold.errors import EngineError, EngineUnavailable
 from streamfold.read import archived
