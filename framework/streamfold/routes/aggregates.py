@@ -134,7 +134,7 @@ class Added(Aggregate):
 
 
 def checked_number(value: Number, name: str) -> Number:
-    """A number that a row can hold. Raises ``HandlerError`` for any other value; ``name`` is that of its aggregate."""
+    """A number that a row can store. Raises ``HandlerError``, which names the aggregate, for any other value."""
     if type(value) is int and WHOLE_MIN <= value <= WHOLE_MAX:  # as nearly always
         return value
     if isinstance(value, bool) or not isinstance(value, (int, Decimal)):

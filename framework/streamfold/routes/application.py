@@ -276,7 +276,7 @@ class Application:
         return tuple(dict.fromkeys(key for route in self.routes for key in keys_of(route)))
 
     def key_types(self, table: Table) -> dict[str, KeyType]:
-        """The types of a table's key attributes, and of those of its indexes: text where no key shows another one."""
+        """The types of the key attributes of a table and of its indexes: text, unless a key shows another type."""
         types: dict[str, KeyType] = {name: required.type for name, required in table.index_keys.items()}
         for key in self.keys:
             if key.table.name == table.name:

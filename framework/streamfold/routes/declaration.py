@@ -113,8 +113,8 @@ def wanted_fields(
         _refuse(function, "is a method, and a handler is a plain function: write it outside of the class,", corrected)
     for parameter in parameters:
         if isinstance(parameter.default, list | dict | set | bytearray) and not parameter.default:
-            # An empty one is there to be filled, and all calls share it: what a handler keeps in it would depend on the
-            # process and on the order of records.
+            # All calls share an empty default, so a handler could collect values in it. Its result would then depend
+            # on the process and on the order of records.
             kept = f"{parameter.name}={parameter.default!r}"
             _refuse(
                 function,

@@ -55,8 +55,8 @@ def _is_mapping_of_names(attributes: object) -> bool:
 class Row(GivenEffect):
     """A row that a ``view`` or ``index`` keeps for its source item, as long as the function gives it.
 
-    ``wins``: where a row has several sources, its plain attributes are those of the source with the largest ``wins`` (a
-    number, text, bytes, date or time), and among equal ones those of the source with the smallest key.
+    ``wins``: of several sources of a row, the source with the largest ``wins`` (a number, text, bytes, date or time)
+    gives the plain attributes. Ties are broken by the smallest source key.
     """
 
     __slots__ = ("wins",)

@@ -124,7 +124,7 @@ class ReferentImage(Image):
         return super().__contains__(name)
 
     def __bool__(self) -> bool:
-        """It is there, be it without any attribute of ``reads``."""
+        """The referent exists, even if it has no attribute of ``reads``."""
         return True
 
     def _check(self, name: str) -> None:

@@ -27,7 +27,7 @@ GROUP = "main"
 ROUTES_KEPT_MAX = 1000
 """Routes whose declared options are cached: an application has a few dozen."""
 ROWS_LOST = "rows_lost"
-"""The count of how often it was noticed that somebody else had removed a row which a handler adds to."""
+"""The count of rows that a handler adds to, and that another writer removed."""
 SOURCE = "source"
 """The role of an item that a handler is declared for."""
 REFERENT = "referent"

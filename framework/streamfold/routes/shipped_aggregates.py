@@ -173,7 +173,7 @@ def aggregation_name(name: str, *, smallest: bool, ties: Ties) -> str:
 
 
 class Latest(_OfOneSource):
-    """The value of the source with the largest ``by``. ``ties`` says which source wins of those with equal ``by``.
+    """The value of the source with the largest ``by``. ``ties`` chooses the winner among sources with equal ``by``.
 
     It costs as much as ``Max``. A value is anything that an item may hold, of 32 KB at most.
     """
@@ -208,8 +208,8 @@ class Top(Ordered):
     """The values of the ``n`` sources with the largest ``by``, as a list, the largest first.
 
     ``value`` is listed for a source, such as a map for a leaderboard, 2 KB at most. ``n`` is 100 at most. With
-    ``smallest=True`` the sources with the smallest ``by`` are listed, the smallest first. ``ties`` says which source
-    comes first of those with equal ``by``. A change among the first ``n`` costs one query of ``n`` entries, and a
+    ``smallest=True`` the sources with the smallest ``by`` are listed, the smallest first. ``ties`` chooses the
+    first of several sources with equal ``by``. A change among the first ``n`` costs one query of ``n`` entries, and a
     second one if more sources tie for the last position than the list takes; a change behind them costs none.
     """
 
@@ -356,7 +356,7 @@ class Winner(_OfOneSource):
 
 
 class Claimed(Ordered):
-    """The attributes of a unique row: those of its first claimant, and a list of the others' attributes."""
+    """The attributes of a unique row: its first claimant's, and a list of the other claimants' attributes."""
 
     __slots__ = ()
     forms: ClassVar[tuple[Aggregation, ...]] = _chosen("claim")

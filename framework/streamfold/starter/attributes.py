@@ -14,7 +14,7 @@ from streamfold.starter.shapes import KeyShape
 
 ALWAYS_SHARE = 1.0
 OFTEN_SHARE = 0.5
-"""Items that have an attribute which is there often; fewer have one that is there seldom."""
+"""The share of items from which on an attribute is commented as *often* present; below it is *seldom*."""
 RECORD_NAMES_MAX = 30
 """Names of a map that is a record; one with more is a dictionary."""
 SCALARS = {"S": "str", "BOOL": "bool", "B": "bytes", "SS": "set[str]", "BS": "set[bytes]", "NULL": "None"}
@@ -38,7 +38,7 @@ IDENTIFYING = re.compile(
     r"by|member|members|customer|client|person|people|patient|doctor|driver|teacher|student|contact|guest|holder|"
     r"assignee|agent|employee|account|login|ip|tenant|workspace|org|organization|organisation|company)"
 )
-"""Names of attributes that identify somebody, however few there are."""
+"""Names of attributes that identify a person or an account. Their values are replaced even if they are few."""
 BALANCED_SHARE = 0.5
 """Sums that are 0, of all sums of several items, for an attribute to hold the amounts of books."""
 
@@ -57,7 +57,7 @@ class TypedAttribute(NamedTuple):
 
     @property
     def comment(self) -> str:
-        """How often it is there, and what is unsure."""
+        """The share of items that have the attribute, and the doubts about its type."""
         share = "under 1%" if self.share < 0.01 else "over 99%" if self.share > 0.99 else f"{self.share:.0%}"
         often = "often" if self.share >= OFTEN_SHARE else "seldom"
         comments = [] if self.is_required else [f"{often}: in {share} of the items"]
@@ -101,9 +101,9 @@ def source_text(text: str) -> str:
 
 
 def types_of(name: str, key: str, images: Sequence[Mapping[str, AttributeValue]], taken: set[str]) -> list[TypeClass]:
-    """The types of a shape's items: that of a nested map comes before the type which has it.
+    """The types of a shape's items. The type of a nested map precedes the type that uses it.
 
-    ``taken`` are names of other types; those of nested maps are added.
+    ``taken`` are names of other types; the names of the new types are added.
     """
     found: list[TypeClass] = []
     _Types(found, taken).add(name, f"An item of {key}.", images, 0)
@@ -193,7 +193,7 @@ def kept_values(shapes: Mapping[str, KeyShape]) -> KeptValues:
 
 
 def _is_of_kinds(shape: KeyShape, column: int) -> bool:
-    """Whether a field of a key has few kinds, such as ``STATUS#{status}``: so has the attribute that it equals."""
+    """Whether a key's field, as in ``STATUS#{status}``, equals an attribute of few kinds."""
     items: dict[str, set[Any]] = defaultdict(set)
     for item, segments in zip(shape.items, shape.segments, strict=True):
         items[str(segments[column])].add(item.key)
@@ -218,7 +218,7 @@ def _keep_kinds(kept: KeptValues, name: str, shape: KeyShape) -> None:
 
 
 def _are_kinds(path: str, tag: str, values: Mapping[str, set[Any]]) -> bool:
-    """Whether the values of an attribute are of few kinds: many items have each, and they identify nobody."""
+    """Whether an attribute has few values, each of many items, and its name does not identify a person."""
     items = set().union(*values.values())
     if len(values) > KINDS_MAX or len(items) < ITEMS_A_KIND_MIN * len(values):
         return False

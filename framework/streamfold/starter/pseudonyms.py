@@ -6,8 +6,8 @@ is drawn for each run and kept nowhere.
 
 - **Words** get letters drawn from the secret, in the same case. Text in binary values is text.
 - **Numbers**, also in texts, keep their order, sign, number of digits and whether they have a fraction.
-- **Times** in all notations are shifted by one secret number of weeks, so that order, weekdays and intervals stay, and
-  so do those of one day, week or month.
+- **Times** in all notations are shifted by one secret number of weeks. Their order, weekdays and intervals stay, and
+  times of one day, week or month remain in one day, week or month.
 """
 
 import hmac
@@ -418,7 +418,7 @@ def _month_of(day: date) -> int:
 
 
 def _keeps_months(days: Sequence[date], weeks: int) -> bool:
-    """Whether all days move by one number of months, so that those of one month, and of one year, still are."""
+    """Whether all days move by one number of months, and days of one month or year remain in one month or year."""
     move = timedelta(weeks=weeks)
     months = {_month_of(day + move) - _month_of(day) for day in days}
     years = {(day.year, (day + move).year) for day in days}

@@ -345,7 +345,7 @@ def _item(body: Mapping[str, Any], names: Sequence[str]) -> SampledItem:
 
 
 def _time_to_live(changes: Sequence[Mapping[str, Any]]) -> str | None:
-    """The attribute of the time to live: seconds since 1970, under a name that says so."""
+    """The attribute of the time to live: seconds since 1970, under a name such as ``ttl`` or ``expires_at``."""
     counts: dict[str, int] = {}
     for body in changes:
         for name, value in (body.get("NewImage") or body["OldImage"]).items():

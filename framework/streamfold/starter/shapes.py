@@ -22,7 +22,7 @@ from streamfold.records.values import RawImage
 SHAPES_MAX = 200
 """Shapes of one table: more than any single-table design has, and as many as a person can read."""
 LEAVES_MAX = 5_000
-"""Combinations of literals that are compared, before those of one shape are merged."""
+"""Combinations of literals that are compared, before the combinations of one shape are merged."""
 ATTRIBUTES_MAX = 1_000
 """Attributes of one shape."""
 WORDS_MAX = 24
@@ -473,7 +473,7 @@ def _alike(group: Sequence[KeyShape]) -> list[list[KeyShape]]:
 
 
 def _absorbed(shapes: list[KeyShape]) -> list[KeyShape]:
-    """The shapes without those of few items that are of a more general one: their words are values of its fields."""
+    """The shapes, where a general shape takes the items of each special one, whose words are values of its fields."""
     found: list[KeyShape] = []
     for shape in sorted(shapes, key=lambda shape: -len(shape.items)):
         general = next((each for each in found if _contains(each.columns, shape.columns) and each.is_like(shape)), None)
