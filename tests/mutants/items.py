@@ -55,7 +55,7 @@ def _() -> Iterator[None]:
         yield
 
 
-@mutant("attributes of a record that comes again are not copied", "attributes")
+@mutant("attributes of a redelivered record are not copied", "attributes")
 def _() -> Iterator[None]:
     named = Steps.pending_rows
 

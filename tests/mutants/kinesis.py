@@ -38,13 +38,13 @@ def _() -> Iterator[None]:
         yield
 
 
-@mutant("claims tell notices apart, not changes", None, tests=ANY_ORDER)
+@mutant("claims distinguish notices, not changes", None, tests=ANY_ORDER)
 def _() -> Iterator[None]:
     with patch.object(KinesisChange, "identity_text", property(lambda self: f"{self.version_text}/{self.sequence}")):
         yield
 
 
-@mutant("the time alone tells changes apart", None, tests=ONE_MICROSECOND)
+@mutant("the time alone distinguishes changes", None, tests=ONE_MICROSECOND)
 def _() -> Iterator[None]:
     with patch.object(KinesisChange, "identity_text", property(lambda self: self.version_text)):
         yield

@@ -67,7 +67,7 @@ def _() -> Iterator[None]:
 
 
 @mutant(
-    "a cascade that came to its end begins again",
+    "a cascade that ended begins again",
     "cascade",
     tests=(
         CHILDREN + "test_a_record_that_comes_again_removes_nothing_that_was_written_since",
@@ -157,7 +157,7 @@ def _() -> Iterator[None]:
 
 
 @mutant(
-    "the reader of an archive tells no versions apart from their keys",
+    "the reader of an archive knows versions by their keys alone",
     None,
     tests=ARCHIVE + "test_an_item_that_was_removed_twice_is_kept_twice",
 )

@@ -9,7 +9,7 @@ LOGS = "tests/test_logs.py::test_"
 
 
 @mutant(
-    "a log holds what a message tells of an item",
+    "a log has what a message shows of an item",
     None,
     tests=(
         LOGS + "the_reason_is_logged_without_what_it_tells_of_the_item",

@@ -6,8 +6,7 @@ from unittest.mock import patch
 
 from streamfold.commit import after_commit, committer
 from streamfold.commit import after_commit as recomputing
-from streamfold.commit.after_commit import recompute_rows
-from streamfold.commit.emptying import remove_empty
+from streamfold.commit.after_commit import recompute_rows, remove_empty
 from streamfold.commit.pending import NamedRows
 from streamfold.ledger import difference
 from streamfold.ledger import step as ledger
@@ -78,7 +77,7 @@ def _() -> Iterator[None]:
 
 
 @mutant(
-    "rows of a record that comes again are not recomputed",
+    "rows of a redelivered record are not recomputed",
     None,
     tests=(
         TESTS + "test_what_a_process_that_died_left_is_recomputed_when_the_record_comes_again",

@@ -15,7 +15,7 @@ AGES = "tests/derivations/feed/test_feed_ages.py::"
 
 
 @mutant(
-    "an expiry is told by its identity alone",
+    "an expiry is known by its identity alone",
     None,
     tests=CHANGE + "test_a_removal_of_an_item_whose_time_to_live_had_passed_counts_as_expired_without_identity",
 )

@@ -32,7 +32,7 @@ VERIFY = "tests/cli/test_verify.py::"
 
 
 @mutant(
-    "rows are put and deleted whole, whoever adds to them",
+    "rows are put and deleted whole, even if others add to them",
     None,
     tests=(
         SHARED + "test_a_warm_process_of_older_code_adds_to_a_row_that_others_add_to",
@@ -215,7 +215,7 @@ def _() -> Iterator[None]:
 
 
 @mutant(
-    "whoever forgets late forgets what a later step left",
+    "a late clearing of pending work clears what a later step left",
     None,
     tests=LEFT + "test_who_forgets_late_what_a_step_left_forgets_nothing_of_a_later_step",
 )

@@ -46,7 +46,7 @@ def _() -> Iterator[None]:
 
 
 @mutant(
-    "older code may lack what it likes without being told to",
+    "older code may lack handlers without permission",
     None,
     tests=MANIFEST + "test_a_renamed_handler_is_refused_with_the_remedy",
 )

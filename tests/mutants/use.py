@@ -84,7 +84,7 @@ def _() -> Iterator[None]:
 
 
 @mutant(
-    "what cannot be stored is told without its name",
+    "a value that cannot be stored is reported without its name",
     None,
     tests="tests/derivations/view/test_fold.py::test_the_attribute_that_cannot_be_stored_is_named",
 )
@@ -94,7 +94,7 @@ def _() -> Iterator[None]:
 
 
 @mutant(
-    "what cannot be recorded is told without its name",
+    "a value that cannot be recorded is reported without its name",
     None,
     tests="tests/derivations/audit/test_rows.py::test_an_attribute_that_no_item_of_dynamodb_has_is_named",
 )
@@ -298,7 +298,7 @@ def _() -> Iterator[None]:
 
 
 @mutant(
-    "what process warns of is told nobody",
+    "warnings of process are dropped",
     None,
     tests=LOCAL + "test_process_warns_once_in_the_log",
 )

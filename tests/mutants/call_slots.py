@@ -1,4 +1,4 @@
-"""Mutants of lanes: what may be in flight together."""
+"""Mutants of call slots: which transactions may be in flight together."""
 
 from collections.abc import Iterator
 from unittest.mock import patch
@@ -9,12 +9,12 @@ from streamfold.commit.plan import Transaction
 from streamfold.runtime import SendingPace
 from tests.mutants.registry import mutant
 
-LANES = "tests/commit/test_lanes.py::"
+CALLS = "tests/commit/test_lanes.py::"
 
 
 @mutant(
-    "two lanes share a row",
-    tests=LANES + "test_a_batch_in_many_threads_never_meets_itself_and_comes_out_as_in_one",
+    "two transactions in flight share a row",
+    tests=CALLS + "test_a_batch_in_many_threads_never_meets_itself_and_comes_out_as_in_one",
 )
 def _() -> Iterator[None]:
     def whatever(self: SharedItems, flying: object, earlier: object) -> bool:
@@ -25,9 +25,9 @@ def _() -> Iterator[None]:
 
 
 @mutant(
-    "an item's changes are in two lanes",
+    "an item's changes are in two call slots",
     "claim",
-    tests=LANES + "test_the_changes_of_an_item_go_one_after_another_and_wait_for_one_that_failed",
+    tests=CALLS + "test_the_changes_of_an_item_go_one_after_another_and_wait_for_one_that_failed",
 )
 def _() -> Iterator[None]:
     made = SharedItems.of
@@ -42,7 +42,7 @@ def _() -> Iterator[None]:
 @mutant(
     "a batch that may have been applied is sent in all call slots at once",
     None,
-    tests=LANES + "test_the_first_transaction_of_a_batch_that_may_have_come_before_goes_alone",
+    tests=CALLS + "test_the_first_transaction_of_a_batch_that_may_have_come_before_goes_alone",
 )
 def _() -> Iterator[None]:
     with patch.object(process, "Committer", lambda *given, **_: Committer(*given)):
@@ -52,7 +52,7 @@ def _() -> Iterator[None]:
 @mutant(
     "a conflict makes no transaction smaller",
     None,
-    tests=LANES + "test_transactions_are_halved_where_they_meet_another_process_and_grow_again",
+    tests=CALLS + "test_transactions_are_halved_where_they_meet_another_process_and_grow_again",
 )
 def _() -> Iterator[None]:
     with patch.object(SendingPace, "met", lambda self, actions: None):
