@@ -12,7 +12,7 @@ from decimal import setcontext
 from math import inf
 from os import urandom
 from queue import SimpleQueue
-from typing import TYPE_CHECKING, Any, NamedTuple
+from typing import TYPE_CHECKING, Any, NamedTuple, cast
 
 from streamfold.engines.deadline import Deadline, Timed, no_end
 from streamfold.ledger.deltas import ID_BYTES, named
@@ -468,9 +468,10 @@ class Runtime(Deadline):
         self.stop_seconds = self.settings.stop_seconds
         self.retention_seconds = self.settings.retention_days * SECONDS_A_DAY
         # Without a deadline there is nothing to ask: that would be three more calls for each call of the store.
-        self.engine = (
-            self.store if self.seconds_left is no_end else Timed(self.store, self.seconds_left, self.stop_seconds)
-        )
+        self.engine = self.store
+        if self.seconds_left is not no_end:
+            deadline = Deadline(seconds_left=self.seconds_left, stop_seconds=self.stop_seconds)
+            self.engine = cast("Engine", Timed(self.store, deadline))
 
     @property
     def item_clock(self) -> float:

@@ -11,7 +11,7 @@ from streamfold.commit.replanning import Replanner
 from streamfold.derivations.attributes import write_back as module
 from streamfold.derivations.copy import copies
 from streamfold.derivations.external.calls import ExternalCalls
-from streamfold.engines.deadline import Deadline, Timed
+from streamfold.engines.deadline import Deadline
 from streamfold.errors import TableThrottled, is_fatal
 from tests.mutants.registry import mutant
 
@@ -25,7 +25,7 @@ CONTRACT = "tests/commit/test_committer.py::TestCommit::"
     tests=STAGES + "test_no_call_is_begun_after_the_time_is_over_and_what_was_not_done_comes_again",
 )
 def _() -> Iterator[None]:
-    with patch.object(Deadline, "begin", lambda self: None), patch.object(Timed, "begin", lambda self: None):
+    with patch.object(Deadline, "begin", lambda self: None):
         yield
 
 

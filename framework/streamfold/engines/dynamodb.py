@@ -63,7 +63,7 @@ from streamfold.writes.guarded import (
 
 T = TypeVar("T")
 AnyKey = TypeVar("AnyKey", RowKey, StateKey)
-Answered = Mapping[str, Any]
+Response = Mapping[str, Any]
 """The response to one statement."""
 BUSY = (*CONFLICT, "RequestLimitExceeded", "InternalServerError")
 """Codes after which another try may help."""
@@ -88,9 +88,9 @@ def cut(values: Iterable[T], size: int) -> Iterator[list[T]]:
         yield some
 
 
-def code(answer: Answered) -> str | None:
+def code(response: Response) -> str | None:
     """The code of a statement's error; None if it was carried out."""
-    found: str | None = answer.get("Error", {}).get("Code")
+    found: str | None = response.get("Error", {}).get("Code")
     return found
 
 
@@ -127,7 +127,7 @@ class Reads(Calls):
     def _get_together(self, gets: Sequence[Mapping[str, Any]]) -> Sequence[Mapping[str, Any]]:
         """Refused while a transaction with one of the items is under way, or the table is throttled: asked again.
 
-        Items of more than 4 MB are no answer: each half of them is asked for alone.
+        Items of more than 4 MB are refused: each half of them is asked for alone.
         """
         reasons: list[Reason] = []
         for _ in self.deadline.tries():
@@ -182,10 +182,10 @@ class Reads(Calls):
         # DynamoDB may leave keys of a throttled partition unread: only these are read again, and a bounded number of
         # times.
         for _ in self.deadline.tries():
-            answer = get(RequestItems=requests)
-            for items in answer["Responses"].values():
+            response = get(RequestItems=requests)
+            for items in response["Responses"].values():
                 found.extend(items)
-            requests = answer.get("UnprocessedKeys") or {}
+            requests = response.get("UnprocessedKeys") or {}
             if not requests:
                 return found
         ((table, remaining),) = requests.items()
@@ -261,7 +261,7 @@ class Reads(Calls):
             condition += " AND begins_with(#1, :1)"
             names["#1"], values[":1"] = table.sort, encode(begins)
         start = {} if after is None else {"ExclusiveStartKey": self.requests.key((table.name, partition, after))}
-        answer = self._call(
+        response = self._call(
             self._client((table.name, partition, None)).query,
             TableName=self.requests.real_name(table.name),
             ConsistentRead=True,
@@ -271,12 +271,12 @@ class Reads(Calls):
             ExpressionAttributeValues=values,
             **start,
         )
-        last = answer.get("LastEvaluatedKey")
-        return Page(answer["Items"], decode(last[table.sort]) if last and table.sort else None)
+        last = response.get("LastEvaluatedKey")
+        return Page(response["Items"], decode(last[table.sort]) if last and table.sort else None)
 
     def scan(self, table: Table, segment: Segment, after: ScanCursor | None, limit: int) -> ScanPage:
         names = {f"#{number}": name for number, name in enumerate(table.attributes)}
-        answer = self._call(
+        response = self._call(
             self._client((table.name, "", None)).scan,
             TableName=self.requests.real_name(table.name),
             ConsistentRead=True,
@@ -287,8 +287,8 @@ class Reads(Calls):
             ExpressionAttributeNames=names,
             **start_of(after),
         )
-        keys = [item_key(item, table) for item in answer["Items"]]
-        return ScanPage([key for key in keys if not is_marker(key[1])], cursor_text(answer.get("LastEvaluatedKey")))
+        keys = [item_key(item, table) for item in response["Items"]]
+        return ScanPage([key for key in keys if not is_marker(key[1])], cursor_text(response.get("LastEvaluatedKey")))
 
     def state_items(self) -> Iterator[StoredItem]:
         return self._pages(self.client, "scan", TableName=self.requests.state_table, ConsistentRead=True)
@@ -297,25 +297,25 @@ class Reads(Calls):
 class Statements(Calls):
     """Sends PartiQL statements, and requests in the place of those that no statement can express."""
 
-    def _execute(self, statements: Mapping[AnyKey, Statement]) -> dict[AnyKey, Answered]:
+    def _execute(self, statements: Mapping[AnyKey, Statement]) -> dict[AnyKey, Response]:
         calls = cut(statements, STATEMENTS_MAX)
         return self._retried(calls, lambda keys: self._responses([statements[key] for key in keys]))
 
-    def _execute_singly(self, operation: str, requests: Mapping[RowKey, Statement]) -> dict[RowKey, Answered]:
+    def _execute_singly(self, operation: str, requests: Mapping[RowKey, Statement]) -> dict[RowKey, Response]:
         """The last response to each request, as from ``_execute``: for rows that no PartiQL statement can name."""
 
-        def responses(keys: list[RowKey]) -> list[Answered]:
-            return [self._answer(getattr(self._client(key), operation), requests[key]) for key in keys]
+        def responses(keys: list[RowKey]) -> list[Response]:
+            return [self._response(getattr(self._client(key), operation), requests[key]) for key in keys]
 
         return self._retried(cut(requests, 1), responses)
 
     def _retried(
-        self, calls: Iterable[list[AnyKey]], ask: Callable[[list[AnyKey]], list[Answered]]
-    ) -> dict[AnyKey, Answered]:
+        self, calls: Iterable[list[AnyKey]], ask: Callable[[list[AnyKey]], list[Response]]
+    ) -> dict[AnyKey, Response]:
         """The last response for each key; none for keys without a call, or with an uncertain one. Busy items are tried
         again. Once one is busy at every try, the rest is tried once, so that pauses do not add up.
         """
-        responses: dict[AnyKey, Answered] = {}
+        responses: dict[AnyKey, Response] = {}
         tries_max = TRIES_MAX
         try:
             for keys in calls:
@@ -333,23 +333,23 @@ class Statements(Calls):
                 raise
         return responses
 
-    def _answer(self, operation: Callable[..., Any], arguments: Statement) -> Answered:
+    def _response(self, operation: Callable[..., Any], arguments: Statement) -> Response:
         try:
-            answer: Answered = self._ask(operation, **arguments)
-            return answer
+            response: Response = self._ask(operation, **arguments)
+            return response
         except ClientError as error:
             return self._refusal(error)
 
-    def _refusal(self, error: ClientError) -> Answered:
+    def _refusal(self, error: ClientError) -> Response:
         """The refusal of a call with one write, as the response to its statement."""
         (reason,) = self._refused(error, 1).reasons
         assert reason is not None
         return {"Error": {"Code": reason.code, "Message": reason.message}}
 
-    def _responses(self, statements: list[Statement]) -> list[Answered]:
+    def _responses(self, statements: list[Statement]) -> list[Response]:
         """Sends statements in one call; if that is refused, one by one, so that only the guilty one fails."""
         try:
-            responses: list[Answered] = self._ask(self.client.batch_execute_statement, Statements=statements)[
+            responses: list[Response] = self._ask(self.client.batch_execute_statement, Statements=statements)[
                 "Responses"
             ]
             return responses
@@ -357,15 +357,17 @@ class Statements(Calls):
             refusal = self._refusal(error)
         if code(refusal) in BUSY or len(statements) == 1:
             return [refusal] * len(statements)
-        return [answer for statement in statements for answer in self._responses([statement])]
+        return [response for statement in statements for response in self._responses([statement])]
 
-    def _forbidden(self, answer: Answered) -> EngineError:
-        if code(answer) == "ResourceNotFound":
-            return self._missing()
-        why = code(answer) or ""
-        return EngineError(
-            f"DynamoDB refused the call with {why}: {marked_message(why, answer['Error'].get('Message', ''))}"
-        )
+    def _code(self, response: Response, *expected: str) -> str | None:
+        """The code of a response. Raises ``EngineError`` for one that is neither busy nor expected."""
+        found = code(response)
+        if found is None or found in BUSY or found in expected:
+            return found
+        if found == "ResourceNotFound":
+            raise self._missing()
+        message = marked_message(found, response["Error"].get("Message", ""))
+        raise EngineError(f"DynamoDB refused the call with {found}: {message}")
 
 
 class DynamoEngine(Reads, Statements):
@@ -427,7 +429,7 @@ class DynamoEngine(Reads, Statements):
             except HandlerError as error:
                 refused[row.key] = str(error)
         responses = self._execute(statements)
-        responses |= {key: _inserted(answer) for key, answer in self._execute_singly("put_item", puts).items()}
+        responses |= {key: _inserted(response) for key, response in self._execute_singly("put_item", puts).items()}
         missing = [key for key in (*statements, *puts) if key not in responses or not self._is_there(responses[key])]
         refused |= {
             key: responses[key]["Error"].get("Message") or ""
@@ -436,7 +438,7 @@ class DynamoEngine(Reads, Statements):
         }
         never = [key for key in refused if key not in missing]
         return Inserted(
-            never + missing, [key for key, answer in responses.items() if code(answer) == DUPLICATE], refused
+            never + missing, [key for key, response in responses.items() if code(response) == DUPLICATE], refused
         )
 
     def insert_state(self, items: Sequence[PutState]) -> list[StateKey]:
@@ -458,27 +460,20 @@ class DynamoEngine(Reads, Statements):
                         )
                         if is_sent(statement):  # a longer one remains, and is written alone
                             statements[post.key] = statement
-            for key, answer in self._execute(statements).items():
-                if self._is_put(answer, remaining[key]):
+            for key, response in self._execute(statements).items():
+                if self._is_put(response, remaining[key]):
                     del remaining[key]
         return list(remaining)
 
-    def _is_put(self, answer: Answered, post: PutPostRow) -> bool:
+    def _is_put(self, response: Response, post: PutPostRow) -> bool:
         """Whether a row is as it is to be, without attributes from before."""
-        if code(answer) in (DUPLICATE, CONDITION, *BUSY, *UNSTORABLE):
+        if self._code(response, DUPLICATE, CONDITION, *UNSTORABLE) is not None:
             return False
-        if code(answer) is not None:
-            raise self._forbidden(answer)
-        return {*self.requests.item(post)}.issuperset(answer.get("Item", ()))
+        return {*self.requests.item(post)}.issuperset(response.get("Item", ()))
 
-    def _is_there(self, answer: Answered) -> bool:
-        """Whether a row exists, by this insertion or an earlier one. Raises if no row can be inserted at all."""
-        why = code(answer)
-        if why in (*BUSY, *UNSTORABLE):
-            return False
-        if why not in (None, DUPLICATE):
-            raise self._forbidden(answer)
-        return True
+    def _is_there(self, response: Response) -> bool:
+        # By this insertion or an earlier one.
+        return self._code(response, DUPLICATE, *UNSTORABLE) in (None, DUPLICATE)
 
     def remove_empty(self, rows: Sequence[RowKey]) -> list[RowKey]:
         """A row that is not there makes no error, and is not returned (Developer Guide, ql-reference.delete)."""
@@ -490,16 +485,15 @@ class DynamoEngine(Reads, Statements):
             else:
                 deletes[key] = self.requests.request(RemoveEmpty(key)) | {"ReturnValues": "ALL_OLD"}
         responses = self._execute(statements) | self._execute_singly("delete_item", deletes)
-        for answer in responses.values():
-            if code(answer) not in (None, CONDITION, *BUSY):
-                raise self._forbidden(answer)
+        for response in responses.values():
+            self._code(response, CONDITION)
         if remaining := [key for key in dict.fromkeys(rows) if key not in responses or code(responses[key]) in BUSY]:
             busy = [(key, code(responses[key])) for key in remaining if key in responses]
             limits = in_brackets(f"table/{self.real_name(key[0])}: {why}" for key, why in busy)
             raise EngineUnavailable(
                 f"{len(remaining)} of {len(set(rows))} empty rows could not be removed: they are busy{limits}."
             )
-        return [key for key, answer in responses.items() if "Item" in answer or "Attributes" in answer]
+        return [key for key, response in responses.items() if "Item" in response or "Attributes" in response]
 
     def clear_pending(self, finished: Finished) -> None:
         for some in cut(finished.items(), STATEMENTS_MAX):
@@ -509,10 +503,9 @@ class DynamoEngine(Reads, Statements):
             short = [statement for statement in statements if is_sent(statement)]
             long = [write for write, statement in zip(writes, statements, strict=True) if not is_sent(statement)]
             responses = self._call(self.client.batch_execute_statement, Statements=short)["Responses"] if short else []
-            responses += [self._answer(self.client.update_item, self.requests.request(write)) for write in long]
+            responses += [self._response(self.client.update_item, self.requests.request(write)) for write in long]
             for response in responses:
-                if code(response) not in (None, CONDITION, *BUSY):
-                    raise self._forbidden(response)
+                self._code(response, CONDITION)
 
     def count_up(self, counters: Sequence[Counter], start: int, expires_at: int) -> dict[StateKey, dict[str, Any]]:
         wanted = {counter.key: counter for counter in counters}
@@ -524,10 +517,10 @@ class DynamoEngine(Reads, Statements):
             for key, write in writes.items()
         }
         responses = self._execute(statements)
-        found = ((key, self._counted(writes[key], answer, expires_at)) for key, answer in responses.items())
+        found = ((key, self._counted(writes[key], response, expires_at)) for key, response in responses.items())
         counted = {key: item for key, item in found if item is not None}
         remaining = [
-            writes[key] for key, answer in responses.items() if key not in counted and code(answer) not in BUSY
+            writes[key] for key, response in responses.items() if key not in counted and code(response) not in BUSY
         ]
         try:
             for write in remaining:
@@ -538,16 +531,14 @@ class DynamoEngine(Reads, Statements):
                 raise
         return counted
 
-    def _counted(self, write: CountUp, answer: Answered, expires_at: int) -> dict[str, Any] | None:
+    def _counted(self, write: CountUp, response: Response, expires_at: int) -> dict[str, Any] | None:
         """The item after a statement; None if it was refused, or the response has no item."""
-        if code(answer) in (*OTHERWISE, *BUSY):
+        if self._code(response, *OTHERWISE) is not None:
             return None
-        if code(answer) is not None:
-            raise self._forbidden(answer)
         if not write.there:
             inserted: dict[str, Any] = local_write(write, STATE).after(write, NO_ITEM, STATE, expires_at)
             return inserted
-        return _counter(answer["Item"]) if "Item" in answer else None
+        return _counter(response["Item"]) if "Item" in response else None
 
     def _count_one(self, write: CountUp, expires_at: int) -> dict[str, Any] | None:
         """Raises a counter that exists although it was to be new, or that is absent; None if it is busy at every try.
@@ -559,10 +550,8 @@ class DynamoEngine(Reads, Statements):
                 return _counter(self._ask(self.client.update_item, **update, ReturnValues="ALL_NEW")["Attributes"])
             except ClientError as error:
                 refusal = self._refusal(error)
-            if code(refusal) in BUSY:
+            if self._code(refusal, CONDITION) in BUSY:
                 return None
-            if code(refusal) != CONDITION:
-                raise self._forbidden(refusal)
         return None
 
     def swap_state(self, key: StateKey, attributes: Mapping[str, Any], revision: int) -> bool:
@@ -586,6 +575,6 @@ def _counter(item: Mapping[str, Any]) -> dict[str, Any]:
     return {name: value for name, value in plain_item(item).items() if name not in ("pk", "sk")}
 
 
-def _inserted(answer: Answered) -> Answered:
+def _inserted(response: Response) -> Response:
     # PutItem, with the code that a statement has if the row exists: callers handle one kind of response.
-    return {"Error": {"Code": DUPLICATE}} if code(answer) == CONDITION else answer
+    return {"Error": {"Code": DUPLICATE}} if code(response) == CONDITION else response

@@ -14,24 +14,20 @@ from typing import Any, Self, TypeVar
 from weakref import finalize
 
 from streamfold.engines.item_cache import UNKNOWN, KeptItem, KeptItems, KeptStates, kept_max
-from streamfold.engines.keys import ItemOrRowKey, cursor_after, hash_of, hashes, key_attributes, start_after
-from streamfold.engines.local_store import NEW_IMAGES, FoundItems, GuardedItems, carried_out, page_of
+from streamfold.engines.keys import ItemOrRowKey, cursor_after, hash_of, hashes, start_after
+from streamfold.engines.local_store import NEW_IMAGES, FoundItems, GuardedItems, page_of
 from streamfold.engines.local_writes import LocalWrite
-from streamfold.engines.own_stream import DerivedStream, change_of
+from streamfold.engines.own_stream import DerivedStream
 from streamfold.engines.protocol import (
-    OWN_VERSION,
     Declared,
     Entries,
     Inserted,
-    ItemTimes,
-    OwnRecord,
     Page,
     ScanCursor,
     ScanPage,
     Segment,
     StoredItem,
     Wanted,
-    declared,
 )
 from streamfold.engines.state_file import ReplayProgress, StateFile
 from streamfold.errors import EngineError
@@ -380,15 +376,11 @@ class EmbeddedEngine(StateReads, GuardedItems):
         *,
         actions_max: int = ACTIONS_MAX,
     ) -> None:
-        known, served = declared(tables, wanted)
-        self.wanted: Wanted | None = served
-        self.tables: Mapping[str, Table] = {table.name: table for table in (*known, STATE)}
+        GuardedItems.__init__(self, tables, wanted, actions_max)
+        StateReads.__init__(self, StateFile(path))
         self.path = path
-        self.actions_max = actions_max
-        super().__init__(StateFile(path))
         self._file.create_function("hash_of", 1, hash_of, deterministic=True)
-        self._stream = DerivedStream(self._file)
-        self.item_times: ItemTimes = ItemTimes()
+        self._stream: DerivedStream = DerivedStream(self._file)
         self.progress: ReplayProgress = ReplayProgress(self._file)
         finalize(self, self._file.close)  # Python 3.13 warns of a connection that nobody closed
 
@@ -508,17 +500,6 @@ class EmbeddedEngine(StateReads, GuardedItems):
             with self._work():
                 self._file.execute(SET_CLOCK, (seconds,))
 
-    def pending(self, limit: int, group: str | None = None) -> list[OwnRecord]:
-        return self._stream.pending(limit, group)
-
-    def advance(self, sequence: int, done: Collection[int], group: str | None = None) -> None:
-        with self._work():
-            self._stream.advance(sequence, done, group)
-
-    def retry(self, group: str | None = None) -> None:
-        with self._work():
-            self._stream.retry(group)
-
     # Reads and changes of guarded writes.
 
     @contextmanager
@@ -542,22 +523,17 @@ class EmbeddedEngine(StateReads, GuardedItems):
                 self._states.change(key, after)
                 continue
             if readers := self._readers(key):
-                keys = key_attributes(self.tables[key[0]], key)
-                change = change_of(key[0], keys, self._row(key), after, self.item_times.of_row(key))
-                if change is not None:
-                    self._stream.add(change, readers)
+                self._record(key, self._row(key), after, readers)
             self._rows.changed[key] = after
 
     def _write_source(self, write: DeleteSource | UpdateSource) -> None:
         self._write_rows()
         key_in_file, where = key_columns(write.key), "WHERE tbl = ? AND pk = ? AND sk = ?"
         text, version = self._file.one(f"SELECT item, version FROM items {where}", key_in_file)  # noqa: S608
-        change, after = carried_out(write, self.tables[write.key[0]], self._file.item(text), version or "")
+        after, following = self._record_source(write, self._file.item(text), version or "")
         update = f"UPDATE items SET item = ?, version = ? {where}"  # noqa: S608 - constants
-        self._file.execute(update, (after and item_text(after), change[OWN_VERSION], *key_in_file))
+        self._file.execute(update, (after and item_text(after), following, *key_in_file))
         self._rows.drop(write.key)
-        change["at"] = change.get("at") or self.item_times.of_row(write.key)
-        self._stream.add(change, self._readers(write.key))
 
     def _write_out(self) -> None:
         self._write_rows()

@@ -14,11 +14,15 @@ from typing import Any, Self
 
 from streamfold.engines.keys import ItemOrRowKey, key_attributes, key_too_long
 from streamfold.engines.local_writes import NO_ITEM, LocalWrite, local_write
+from streamfold.engines.own_stream import DerivedStream, OwnRecords, change_of
 from streamfold.engines.protocol import (
     OWN_VERSION,
     Counter,
+    Declared,
     Finished,
     Inserted,
+    ItemTimes,
+    OwnRecord,
     Page,
     SeparateTables,
     StoredItem,
@@ -66,10 +70,15 @@ class GuardedItems(ABC):
     ``_write_source``, ``_work``). Returned items are never changed in place.
     """
 
-    tables: Mapping[str, Table]
-    wanted: Wanted | None
-    actions_max: int
     is_local = True
+    _stream: OwnRecords | DerivedStream | None = None  # none until there is a record, or one of a file
+
+    def __init__(self, tables: Declared | Iterable[Table], wanted: Wanted | None, actions_max: int) -> None:
+        given, by_default = (tables, None) if isinstance(tables, Iterable) else (tables.tables.values(), tables.chains)
+        self.tables: Mapping[str, Table] = {table.name: table for table in (*given, STATE)}
+        self.wanted: Wanted | None = wanted or by_default  # by default the rows that a handler reads
+        self.actions_max: int = actions_max
+        self.item_times: ItemTimes = ItemTimes()
 
     @property
     def own_stream(self) -> Self:
@@ -187,6 +196,44 @@ class GuardedItems(ABC):
     @abstractmethod
     def _write_source(self, write: DeleteSource | UpdateSource) -> None:
         """Changes a source item after its guard has passed."""
+
+    # Records of the own stream.
+
+    def _record(
+        self, key: RowKey, before: StoredItem | None, after: StoredItem | None, readers: Collection[str]
+    ) -> None:
+        """Adds a change of a row to the own stream."""
+        keys = key_attributes(self.tables[key[0]], key)
+        change = change_of(key[0], keys, before, after, self.item_times.of_row(key))
+        if change is not None:
+            self._add_record(change, readers)
+
+    def _record_source(
+        self, write: DeleteSource | UpdateSource, found: StoredItem, stored_version: str
+    ) -> tuple[StoredItem | None, str]:
+        """Adds the change of a source item to the own stream; returns the item after the write, and its version."""
+        change, after = carried_out(write, self.tables[write.key[0]], found, stored_version)
+        change["at"] = change.get("at") or self.item_times.of_row(write.key)
+        self._add_record(change, self._readers(write.key))
+        return after, change[OWN_VERSION]
+
+    def _add_record(self, change: dict[str, Any], readers: Collection[str]) -> None:
+        if self._stream is None:
+            self._stream = OwnRecords()
+        self._stream.add(change, readers)
+
+    def pending(self, limit: int, group: str | None = None) -> list[OwnRecord]:
+        return [] if self._stream is None else self._stream.pending(limit, group)
+
+    def advance(self, sequence: int, done: Collection[int], group: str | None = None) -> None:
+        if self._stream is not None:
+            with self._work():
+                self._stream.advance(sequence, done, group)
+
+    def retry(self, group: str | None = None) -> None:
+        if self._stream is not None:
+            with self._work():
+                self._stream.retry(group)
 
     # Changes of a write.
 

@@ -5,28 +5,23 @@ contract tests. It is faster, because items are never written as text and parsed
 """
 
 from bisect import bisect_left, bisect_right, insort
-from collections.abc import Collection, Iterable, Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from contextlib import AbstractContextManager, nullcontext
 from itertools import islice, takewhile
 from typing import Any
 
-from streamfold.engines.keys import ItemOrRowKey, KeyOrder, cursor_after, key_attributes, stored_key
-from streamfold.engines.local_store import NEW_IMAGES, FoundItems, GuardedItems, carried_out, page_of
-from streamfold.engines.own_stream import OwnRecords, change_of
+from streamfold.engines.keys import ItemOrRowKey, KeyOrder, cursor_after, stored_key
+from streamfold.engines.local_store import NEW_IMAGES, FoundItems, GuardedItems, page_of
 from streamfold.engines.protocol import (
-    OWN_VERSION,
     Declared,
     Entries,
-    ItemTimes,
     NamedTable,
-    OwnRecord,
     Page,
     ScanCursor,
     ScanPage,
     Segment,
     StoredItem,
     Wanted,
-    declared,
 )
 from streamfold.errors import EngineError
 from streamfold.keys.key_part import KeyValue
@@ -47,8 +42,7 @@ NO_CONTEXT = nullcontext()
 class MemoryReads:
     """The reads of the engine protocol, from dictionaries."""
 
-    def __init__(self, tables: Mapping[str, Table]) -> None:
-        self.tables = tables
+    def __init__(self) -> None:
         self.rows: dict[RowKey, dict[str, Any]] = {}
         self.state: dict[StateKey, dict[str, Any]] = {}
         self.source_tables: set[str] = set()
@@ -167,14 +161,10 @@ class MemoryEngine(MemoryReads, GuardedItems):
         *,
         actions_max: int = ACTIONS_MAX,
     ) -> None:
-        known, served = declared(tables, wanted)
-        self.wanted: Wanted | None = served
-        super().__init__({table.name: table for table in (*known, STATE)})
-        self.actions_max = actions_max
+        GuardedItems.__init__(self, tables, wanted, actions_max)
+        MemoryReads.__init__(self)
         self.named: Mapping[str, NamedTable] | None = None  # by logical name; set by tests that part rows and state
         self.touched: set[ItemOrRowKey] | None = None  # if a set: collects the keys that were written, for invariants
-        self._records: OwnRecords | None = None  # of the own stream: none until there is one
-        self.item_times: ItemTimes = ItemTimes()
         self._source_times: dict[ItemKey, int] = {}  # of the newest record of each, epoch microseconds
         self.clock_seconds: float = 0.0
 
@@ -223,26 +213,8 @@ class MemoryEngine(MemoryReads, GuardedItems):
     def source_seconds(self, item: ItemKey) -> float:
         return self._source_times.get(item, 0) / MICROSECONDS
 
-    # The stream of derived rows, which chains read.
-
     def advance_clock(self, seconds: float) -> None:
         self.clock_seconds = max(self.clock_seconds, seconds)
-
-    @property
-    def _stream(self) -> OwnRecords:
-        if self._records is None:
-            self._records = OwnRecords()
-        return self._records
-
-    def pending(self, limit: int, group: str | None = None) -> list[OwnRecord]:
-        return self._stream.pending(limit, group) if self._records is not None else []
-
-    def advance(self, sequence: int, done: Collection[int], group: str | None = None) -> None:
-        self._stream.advance(sequence, done, group)
-
-    def retry(self, group: str | None = None) -> None:
-        if self._records is not None:
-            self._stream.retry(group)
 
     # Reads and changes of guarded writes.
 
@@ -265,10 +237,8 @@ class MemoryEngine(MemoryReads, GuardedItems):
     def _write_source(self, write: DeleteSource | UpdateSource) -> None:
         version, found = self._sources.get(write.key, NONE)
         found = found or self.rows.get(write.key, {})
-        change, after = carried_out(write, self.tables[write.key[0]], found, version)
-        self._sources[write.key] = (change[OWN_VERSION], after)
-        change["at"] = change.get("at") or self.item_times.of_row(write.key)
-        self._stream.add(change, self._readers(write.key))
+        after, following = self._record_source(write, found, version)
+        self._sources[write.key] = (following, after)
 
     def _apply(self, done: FoundItems) -> None:
         order = self._known_order()
@@ -278,7 +248,7 @@ class MemoryEngine(MemoryReads, GuardedItems):
                 self._apply_state(key, after)
                 continue
             if readers := self._readers(key):
-                self._emit(key, self.rows.get(key), after, readers)
+                self._record(key, self.rows.get(key), after, readers)
             if after is None:
                 self.rows.pop(key, None)
             else:
@@ -298,11 +268,3 @@ class MemoryEngine(MemoryReads, GuardedItems):
         if key not in self.state:
             insort(self._positions.setdefault(key.pk, []), key.sk)
         self.state[key] = after
-
-    def _emit(
-        self, key: RowKey, before: dict[str, Any] | None, after: dict[str, Any] | None, readers: Collection[str]
-    ) -> None:
-        keys = key_attributes(self.tables[key[0]], key)
-        change = change_of(key[0], keys, before, after, self.item_times.of_row(key))
-        if change is not None:
-            self._stream.add(change, readers)

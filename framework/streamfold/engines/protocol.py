@@ -37,13 +37,6 @@ class Declared(Protocol):
     def chains(self, row: RowKey) -> Collection[str]: ...
 
 
-def declared(tables: Declared | Iterable[Table], wanted: Wanted | None) -> tuple[Iterable[Table], Wanted | None]:
-    """The tables of an engine, and the rows that its own stream keeps: by default those that a handler reads."""
-    if isinstance(tables, Iterable):
-        return tables, wanted
-    return tables.tables.values(), wanted or tables.chains
-
-
 class Entries(NamedTuple):
     """Which entries of a partition to read."""
 
