@@ -224,7 +224,9 @@ class _Replaying:
         if self.page is not None:
             self.page.write(summary)
         more = [Note(f"Chains were not run: {', '.join(not_run)}. {NO_STREAM}")] if not_run else []
-        written = Written(opened, summary, self._real_names(), self.parking)
+        tables = {} if opened.store.is_local else session.real_tables(self.app, self.settings, self.origins)
+        real_names = {name: real for name, (_, real) in tables.items()}
+        written = Written(opened, summary, real_names, self.parking)
         text: Iterator[Printed] = dry_run_lines(summary) if given.dry_run else summary_lines(written)
         reported = not summary.clean or bool(summary.report.parked) or bool(not_run)
         return Report(chain(text, more), partial(summary_json, written), reported)
@@ -268,10 +270,6 @@ class _Replaying:
             recheck_seconds = 0 if opened.store.on_loopback else RECHECK_SECONDS
             tables = dict(session.real_tables(app, self.settings, self.origins))
             self.chains = TableChains(app, make_clients(opened.store.endpoint_url), tables, recheck_seconds)
-
-    def _real_names(self) -> dict[str, str]:
-        tables = {} if self.opened.store.is_local else session.real_tables(self.app, self.settings, self.origins)
-        return {name: real for name, (_, real) in tables.items()}
 
     def _cursor(self) -> ReplayCursor | None:
         """The position from which a stopped replay into a state continues.

@@ -150,11 +150,14 @@ class Dispatch:
         return [miss for miss in misses if miss and all(key.contains(miss.template) for key in matched)]
 
     def is_sole_writer(self, key: Key) -> bool:
-        """Whether no other key fits the first segments of an item that this key matches: then the item nearly misses no
-        other.
-        """
+        """Whether no other key fits the first segments of this key's items, which can then be no near miss of one."""
         own = self._segments(key)
-        fit = [entry.key for segments, entries in self.entries.items() if _meet(own, segments) for entry in entries]
+        fit = [
+            entry.key
+            for segments, entries in self.entries.items()
+            if all(mine == theirs or None in (mine, theirs) for mine, theirs in zip(own, segments, strict=True))
+            for entry in entries
+        ]  # None is any segment
         return fit == [key]
 
     def _segments(self, key: Key) -> Segments:
@@ -168,11 +171,6 @@ class Dispatch:
         if end >= 0:
             return text[: end + 1]
         return text if len(part.pieces) == 1 else None
-
-
-def _meet(one: Segments, other: Segments) -> bool:
-    # None: any segment.
-    return all(mine == theirs or None in (mine, theirs) for mine, theirs in zip(one, other, strict=True))
 
 
 ROW = "row"

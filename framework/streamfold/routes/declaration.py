@@ -105,6 +105,20 @@ def wanted_fields(
     if not lookups and _takes_single_items(function, given):
         return ()
     parameters = list(inspect.signature(function).parameters.values())
+    _check_parameters(function, parameters)
+    _check_lookups(function, parameters, given, lookups)
+    looked_up, names = {each.name for each in lookups}, []
+    for parameter in parameters[given:]:
+        name = parameter.name
+        if name not in looked_up:
+            _check_parameter(function, parameter, [source for source in sources if not _is_own(parameter, source)])
+        if name in looked_up or any(name in source.types for source in sources):
+            names.append(name)
+    return tuple(names)
+
+
+def _check_parameters(function: Callable[..., Any], parameters: Sequence[inspect.Parameter]) -> None:
+    """Refuses a handler without an item, a method, and a default value that all calls share."""
     if not parameters or parameters[0].kind not in POSITIONAL:
         corrected = f"def {function.__name__}(item):"
         _refuse(function, "takes no parameter: the first is the item or the change, write", corrected)
@@ -121,13 +135,6 @@ def wanted_fields(
                 f"has {kept}, which all calls share, and it must give the same for each; write",
                 f"{parameter.name}=None",
             )
-    looked_up = {each.name for each in lookups}
-    _check_lookups(function, parameters, given, lookups)
-    for parameter in parameters[given:]:
-        if parameter.name not in looked_up:
-            _check_parameter(function, parameter, [source for source in sources if not _is_own(parameter, source)])
-    names = [parameter.name for parameter in parameters[given:]]
-    return tuple(name for name in names if name in looked_up or any(name in source.types for source in sources))
 
 
 def _check_lookups(
