@@ -9,11 +9,11 @@ from decimal import Decimal
 import pytest
 
 from streamfold import Key, Table
-from streamfold.derivations.attributes.kind import StoredAttributes
 from streamfold.engines import DynamoEngine
 from streamfold.engines.protocol import Counter, Entries, Inserted, Segment
 from streamfold.errors import EngineError, EngineUnavailable
 from streamfold.keys.table import CONTRIBUTORS, LIFE, OWNER, STATE, VERSION
+from streamfold.ledger.state_keys import StoredAttributes
 from streamfold.records.values import decode, encode
 from streamfold.writes.guarded import (
     CONDITION,

@@ -5,10 +5,10 @@ from decimal import Decimal
 
 import pytest
 
-from streamfold.derivations.attributes.kind import StoredAttributes
 from streamfold.engines.protocol import Segment
 from streamfold.keys.key import Key
 from streamfold.keys.table import STATE
+from streamfold.ledger.state_keys import StoredAttributes
 from streamfold.writes.guarded import AddRow, Claim, DeleteRow, DeleteState, PutRow, StateKey
 from tests.helpers.engine_contract import BINARY, EXPIRES, LEDGER, NUMBERED, PLAIN, SHOP, TABLES
 

@@ -25,6 +25,7 @@ if TYPE_CHECKING:
     from streamfold.keys.key import Key
     from streamfold.ledger.contribution import Contribution
     from streamfold.ledger.schema import Schema
+    from streamfold.ledger.state_keys import StoredAttributes
     from streamfold.records.change import Change, ItemKey
     from streamfold.records.images import Image
     from streamfold.routes.route import Fields, Route
@@ -238,6 +239,11 @@ class Derivation(Kind):
         """The keys of the rows that it may add to by deltas, which any process of the application may move."""
         del route
         return ()
+
+    def stored_attributes(self, route: Route) -> StoredAttributes | None:
+        """The rows of the state with what a route derives onto items; None if it writes rows of tables."""
+        del route
+        return None
 
     def parent_keys(self, route: Route) -> tuple[Key, ...]:
         """The keys of items onto which it derives sums of other items, which the state has."""

@@ -12,9 +12,9 @@ from copy import copy
 from decimal import Decimal
 from typing import TYPE_CHECKING, Any
 
-from streamfold.derivations.attributes.kind import MARK
 from streamfold.keys.table import is_in_state
 from streamfold.ledger.contribution import PLAIN_ENTRY, Contribution
+from streamfold.ledger.state_keys import ATTRIBUTE_MARK
 from streamfold.records.change import Change, times_of
 from streamfold.records.values import Number, decode, decode_number
 from streamfold.routes.aggregates import Ordered
@@ -134,7 +134,7 @@ def _written(writes: Iterable[object]) -> Iterator[tuple[RowKey, WrittenValues]]
 
 def _name(names: Mapping[str, str], row: RowKey) -> str | None:
     # Derived attributes are in the state until they are on their item: a route writes to one table of items.
-    return MARK + next(iter(names.values())) if is_in_state(row) else names.get(row[0])
+    return ATTRIBUTE_MARK + next(iter(names.values())) if is_in_state(row) else names.get(row[0])
 
 
 def _look(
@@ -149,7 +149,7 @@ def _look(
         if name is None or values.get(name) is None:
             continue
         if why := _fault(values[name], changes):
-            own = name.removeprefix(MARK)
+            own = name.removeprefix(ATTRIBUTE_MARK)
             runtime.warn_once(
                 ("lifetime", route.name, why),
                 f"Handler {route.name!r} ({route.declared_at}) gives a row the time to live {own!r} {why}.",

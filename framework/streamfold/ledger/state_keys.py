@@ -5,12 +5,15 @@ from collections.abc import Iterable
 from hashlib import sha256
 from typing import NamedTuple
 
-from streamfold.keys.key import PARTITION_BYTES_MAX, SORT_BYTES_MAX
+from streamfold.keys.key import PARTITION_BYTES_MAX, SORT_BYTES_MAX, Key, KeyValues
 from streamfold.keys.key_part import KeyValue
-from streamfold.records.change import ItemKey
-from streamfold.records.values import decode_number, number_text
+from streamfold.keys.table import STATE
+from streamfold.records.change import KEY_READERS, ItemKey, key_text
+from streamfold.records.values import number_text
 from streamfold.writes.guarded import RowKey, StateKey
 
+ATTRIBUTE_MARK = "@"
+"""The begin of a derived attribute's name in its stored row: the state table's own attributes have other names."""
 NO_SORT = "-"
 BACKLINKS = "refs"
 """Begins the partitions of backlinks."""
@@ -54,6 +57,39 @@ def contribution_key(key: StateKey, handler: str) -> StateKey:
 
 def is_ledger_key(key: StateKey, application: str) -> bool:
     return key.pk.startswith(f"ledger#{application}#")
+
+
+class StoredAttributes(NamedTuple):
+    """The rows of the state table that hold a handler's attributes, one for each item of ``of``."""
+
+    application: str
+    handler: str
+    of: Key
+
+    def row(self, values: KeyValues) -> RowKey:
+        """The row of an item with these key values."""
+        partition, sort = values
+        own_sort = "" if sort is None else key_text(sort)
+        return STATE.name, self._prefix + key_text(partition), f"{self.handler}#{own_sort}"
+
+    def item(self, row: RowKey) -> ItemKey:
+        """The item of a row with its attributes."""
+        partition = str(row[1]).removeprefix(self._prefix)
+        sort = str(row[2]).removeprefix(self.handler + "#")
+        first, *second = (KEY_READERS[component.attribute_type] for component in self.of.parts)
+        return self.of.table.name, first(partition), second[0](sort) if second else None
+
+    def holds(self, row: RowKey) -> bool:
+        return str(row[2]).partition("#")[0] == self.handler
+
+    @property
+    def whose(self) -> str:
+        """The owner of the attributes, as items have it: no name of an application or a handler contains a ``/``."""
+        return f"{self.application}/{self.handler}"
+
+    @property
+    def _prefix(self) -> str:
+        return f"attributes#{self.application}#{self.of.table.name}#"
 
 
 def derived_prefixes(application: str) -> tuple[str, ...]:
@@ -231,13 +267,9 @@ def _text(value: KeyValue) -> str:
 def _value(text: str) -> KeyValue:
     """The value of ``_text``. Raises ``ValueError`` or ``ArithmeticError`` for another text, such as a hash."""
     tag, _, content = text.partition("#")
-    if tag == "S":
-        return content
-    if tag == "B":
-        return bytes.fromhex(content)
-    if tag == "N":
-        return decode_number(content)
-    raise ValueError(text)
+    if tag not in KEY_READERS:
+        raise ValueError(text)
+    return KEY_READERS[tag](content)
 
 
 def _hashed(value: KeyValue) -> str:

@@ -11,9 +11,7 @@ from typing import Any, NamedTuple
 from streamfold.batch.manifest import read_manifest
 from streamfold.commit.after_commit import differing_from_entries
 from streamfold.commit.referents import Asked, LookedUp, look_up
-from streamfold.derivations.attributes.kind import stored_of
-from streamfold.derivations.audit.kind import READERS
-from streamfold.derivations.derivation import derived
+from streamfold.derivations.derivation import derivation, derived
 from streamfold.derivations.expiry import GRACE_SECONDS
 from streamfold.engines.protocol import Entries, StoredItem
 from streamfold.errors import EngineError, HandlerError, KeyValueError
@@ -39,7 +37,7 @@ from streamfold.lifecycle.explain import Explaining, explain_item, read_ledger, 
 from streamfold.lifecycle.rows import retired_attributes, retired_in
 from streamfold.lifecycle.sources import pages
 from streamfold.lifecycle.unseen import entries_in, owner_in, page_of_entries
-from streamfold.records.change import ItemKey, image_of
+from streamfold.records.change import KEY_READERS, ItemKey, image_of
 from streamfold.records.images import hidden
 from streamfold.records.values import EXACT, WIDE, Number, alike, decode, encode, is_zero
 from streamfold.routes.route import Route, Target
@@ -177,7 +175,7 @@ def _looked_up(by: Explaining, route: Route, asked: Sequence[Asked]) -> Sequence
 
 def row_target(route: Route, row: RowKey) -> Target | None:
     """The target of a row. Derived attributes of an item are a row of the state until they are copied onto the item."""
-    stored = stored_of(route)
+    stored = derivation(route).stored_attributes(route)
     if stored is None:
         return None if route.kind.touches(route) else route.target_of(row)
     if not is_in_state(row) or not stored.holds(row) or stored.row(stored.item(row)[1:]) != row:
@@ -200,7 +198,7 @@ def _known_items(by: Explaining, route: Route, row: RowKey, stored: Mapping[str,
 
 def owning_items(route: Route, target: Target, row: RowKey) -> Iterator[ItemKey]:
     """The items whose keys have the fields of an owned row."""
-    stored = stored_of(route)
+    stored = derivation(route).stored_attributes(route)
     where = row if stored is None else stored.item(row)
     fields = target.key.match_values(*where[1:]) or {}
     for source in route.sources:
@@ -216,7 +214,7 @@ def _item_of(route: Route, text: str) -> ItemKey | None:
     for source in route.sources:
         if components is not None and components[0] == source.table.name and len(components) == len(source.parts) + 1:
             pairs = zip(source.parts, components[1:], strict=True)
-            values = [READERS[component.attribute_type](text) for component, text in pairs]
+            values = [KEY_READERS[component.attribute_type](text) for component, text in pairs]
             return (components[0], values[0], values[1] if len(values) > 1 else None)
     return None
 

@@ -12,7 +12,7 @@ from streamfold.errors import ImageError, RecordError, redacted, shown
 from streamfold.keys.key_part import KeyValue
 from streamfold.keys.table import CONTRIBUTORS, Table
 from streamfold.records.images import HIDDEN, Image, ReadOnlyMap, derived_names, without, without_derived
-from streamfold.records.values import AttributeValue, RawImage, decode, number_text, same
+from streamfold.records.values import AttributeValue, RawImage, decode, decode_number, number_text, same
 from streamfold.settings.limits import SECONDS_A_DAY
 
 PLAIN_SECONDS_MAX = 253_402_300_800
@@ -507,6 +507,10 @@ def typed(name: str) -> str:
     from shlex import quote  # only messages for a person need it, and a function's start should not pay for it
 
     return " ".join(part if re.fullmatch(PLAIN_WORD, part) else quote(part) for part in name_components(name))
+
+
+KEY_READERS: Mapping[str, Callable[[str], KeyValue]] = {"S": str, "N": decode_number, "B": bytes.fromhex}
+"""Read a key value, by its type, from a text of ``key_text``, as an item's name has it."""
 
 
 def key_text(value: KeyValue) -> str:

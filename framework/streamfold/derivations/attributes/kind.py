@@ -8,14 +8,12 @@ wrote an attribute last: the attribute is right if its value is.
 from __future__ import annotations
 
 from dataclasses import replace
-from decimal import Decimal
 from functools import cached_property
 from typing import TYPE_CHECKING, NamedTuple
 
 from streamfold.derivations.derivation import Expiring
 from streamfold.errors import DeclarationError
-from streamfold.keys.table import STATE
-from streamfold.records.change import key_text
+from streamfold.ledger.state_keys import StoredAttributes
 from streamfold.routes.effects import Row
 from streamfold.routes.route import Subscription
 
@@ -28,50 +26,12 @@ if TYPE_CHECKING:
     from streamfold.derivations.derivation import Contributes, Finishing
     from streamfold.derivations.expected import Expected, History
     from streamfold.errors import Unprocessable
-    from streamfold.keys.key import Key, KeyValues
-    from streamfold.keys.key_part import KeyValue
+    from streamfold.keys.key import Key
     from streamfold.ledger.contribution import Contribution
     from streamfold.records.change import ItemKey
     from streamfold.routes.route import Route
-    from streamfold.writes.guarded import RowKey
-MARK = "@"
-"""The begin of a derived attribute's name in its stored row: the state table's own attributes have other names."""
-
 DERIVED_ITEM = "bearer"
 """The role of an item that has derived attributes."""
-
-
-class StoredAttributes(NamedTuple):
-    """The rows of the state table that hold a handler's attributes, one for each item of ``of``."""
-
-    application: str
-    handler: str
-    of: Key
-
-    def row(self, values: KeyValues) -> RowKey:
-        """The row of an item with these key values."""
-        partition, sort = values
-        own_sort = "" if sort is None else key_text(sort)
-        return STATE.name, self._prefix + key_text(partition), f"{self.handler}#{own_sort}"
-
-    def item(self, row: RowKey) -> ItemKey:
-        """The item of a row with its attributes."""
-        partition = str(row[1]).removeprefix(self._prefix)
-        sort = str(row[2]).removeprefix(self.handler + "#")
-        types = [component.attribute_type for component in self.of.parts]
-        return self.of.table.name, _value(partition, types[0]), _value(sort, types[1]) if len(types) > 1 else None
-
-    def holds(self, row: RowKey) -> bool:
-        return str(row[2]).partition("#")[0] == self.handler
-
-    @property
-    def whose(self) -> str:
-        """The owner of the attributes, as items have it: no name of an application or a handler contains a ``/``."""
-        return f"{self.application}/{self.handler}"
-
-    @property
-    def _prefix(self) -> str:
-        return f"attributes#{self.application}#{self.of.table.name}#"
 
 
 class AttributesOptions(NamedTuple):
@@ -79,17 +39,6 @@ class AttributesOptions(NamedTuple):
 
     of: Key | None = None  # the items that get the attributes, if they are not the source
     stored_attributes: StoredAttributes | None = None
-
-
-def stored_of(route: Route) -> StoredAttributes | None:
-    """The stored rows of a route's attributes; None for a route of another kind."""
-    return route.options.stored_attributes if isinstance(route.options, AttributesOptions) else None
-
-
-def _value(text: str, kind: str) -> KeyValue:
-    if kind == "S":
-        return text
-    return bytes.fromhex(text) if kind == "B" else Decimal(text)
 
 
 class Attributes(Expiring):
@@ -116,6 +65,10 @@ class Attributes(Expiring):
     def bound(self, route: Route, application: str) -> Route:
         stored = StoredAttributes(application, route.name, route.writes[0])
         return replace(route, options=route.options._replace(stored_attributes=stored))
+
+    def stored_attributes(self, route: Route) -> StoredAttributes | None:
+        stored: StoredAttributes | None = route.options.stored_attributes
+        return stored
 
     def check(self, own: Sequence[Route], routes: Sequence[Route]) -> None:
         for route in own:

@@ -14,8 +14,7 @@ from typing import Any, NamedTuple
 from streamfold.commit.outcome import Failed
 from streamfold.commit.pending import ChangeAndHandler
 from streamfold.commit.transactions import fold_row, fold_times, in_slots, may_pass, read_rows
-from streamfold.derivations.attributes.kind import MARK, StoredAttributes, stored_of
-from streamfold.derivations.derivation import Work
+from streamfold.derivations.derivation import Work, derivation
 from streamfold.derivations.view.rows import RowBuilder, fold, row_contribution
 from streamfold.derivations.yielded import split, target_of
 from streamfold.engines.deadline import TRIES_MAX
@@ -33,6 +32,7 @@ from streamfold.errors import (
 from streamfold.keys.table import CONTRIBUTORS, DERIVED
 from streamfold.ledger.contribution import Contribution, RowContribution
 from streamfold.ledger.schema import Schema
+from streamfold.ledger.state_keys import ATTRIBUTE_MARK, StoredAttributes
 from streamfold.records.change import Change, ItemKey
 from streamfold.records.images import Image, derived_by, derived_names, without_derived
 from streamfold.records.values import AttributeValue, encode, same
@@ -52,16 +52,16 @@ def contributed(route: Route, image: Image, fields: Fields, schema: Schema) -> C
     """The contribution of an existing item. Raises ``HandlerError`` for rows that the declaration does not allow."""
     raw = without_derived(image.raw)  # a value derived from a derived value would change without end
     image = JoinedImage(raw, image.referents) if isinstance(image, JoinedImage) else Image(raw)
-    stored = stored_of(route)
+    stored = derivation(route).stored_attributes(route)
     assert stored is not None, "an application binds the routes of attributes to their stored rows"
 
     def row(builder: RowBuilder, effect: Row) -> tuple[RowKey, RowContribution]:
         target = target_of(route, effect)
         key, values = split(target, effect, fields)
-        marked = {MARK + name: value for name, value in values.items()}
+        marked = {ATTRIBUTE_MARK + name: value for name, value in values.items()}
         return stored.row(key[1:]), row_contribution(builder, target, marked, effect.wins)
 
-    return fold(RowBuilder(route, schema, fields, mark=MARK), image, fields, row)
+    return fold(RowBuilder(route, schema, fields, mark=ATTRIBUTE_MARK), image, fields, row)
 
 
 class Own(NamedTuple):
@@ -100,7 +100,9 @@ def shown_by(stored: DerivedByName | None) -> dict[str, Any]:
     """The attributes of a stored row, as its item is to show them."""
     if not stored or stored.get(CONTRIBUTORS) == 0:
         return {}
-    return {name.removeprefix(MARK): value for name, value in stored.items() if name.startswith(MARK)}
+    return {
+        name.removeprefix(ATTRIBUTE_MARK): value for name, value in stored.items() if name.startswith(ATTRIBUTE_MARK)
+    }
 
 
 class PendingUpdate(NamedTuple):
@@ -245,7 +247,7 @@ class WriteBack:
         """Adds items whose stored attributes a commit changed, or an interrupted attempt may have changed."""
         for row, causes in rows.items():
             for change, route in causes:
-                stored = stored_of(route)
+                stored = derivation(route).stored_attributes(route)
                 if stored is not None and stored.holds(row):
                     self._note(stored.item(row), change, route).retire = True
                     fold_row(self.runtime, row, stored.item(row))
@@ -278,7 +280,9 @@ class WriteBack:
 
 def stored_on(application: Application, item: ItemKey) -> tuple[StoredAttributes, ...]:
     """The stored rows of all attributes that handlers derive onto an item."""
-    found = (stored_of(each.route) for each, _ in application.listeners(item, called=False))
+    found = (
+        derivation(each.route).stored_attributes(each.route) for each, _ in application.listeners(item, called=False)
+    )
     return tuple(stored for stored in found if stored is not None)
 
 
