@@ -27,7 +27,7 @@ from streamfold.cli.output import Fitted, Grid, Note, Printed, Report, counted, 
 from streamfold.cli.session import GivenOptions, Session
 from streamfold.cli.show import local_samples
 from streamfold.cli.summary import counts_lines, failure_object, trouble_lines, unseen_object, unwanted_lines
-from streamfold.derivations.derivation import derivation, reads_items
+from streamfold.derivations.derivation import deriving_onto_items, reads_items
 from streamfold.derivations.search.documents import own_fields
 from streamfold.derivations.search.options import shown_index
 from streamfold.keys.key import template_text
@@ -380,7 +380,7 @@ def row_key(app: App, row: RowKey) -> dict[str, Any]:
 
 def target_names(route: Route) -> list[str]:
     """What a handler makes, as it is named: targets, the attributes of items, or an index."""
-    if derivation(route).stored_attributes(route) is not None:
+    if deriving_onto_items([route]):
         return [f"attributes of {template_text(route.writes[0])}"]
     indexes = [f"{INDEX}{shown_index(route)}"] if route.kind.indexes(route) else []
     return [*map(template_text, route.into), *indexes]
@@ -415,9 +415,7 @@ class Fold:
     def rows(self) -> dict[str, dict[RowKey, ShownValues]]:
         """Rows, derived attributes and documents, by target."""
         found: dict[str, dict[RowKey, ShownValues]] = {}
-        attributes = [
-            stored for route in self.app.routes if (stored := derivation(route).stored_attributes(route)) is not None
-        ]
+        attributes = [stored for _, stored in deriving_onto_items(self.app.routes)]
         into = {key for route in self.app.routes for key in route.into}
         for row, item in self.memory.rows.items():
             keys = self.memory.tables[row[0]].attributes

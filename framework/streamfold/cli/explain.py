@@ -24,7 +24,7 @@ from streamfold.cli.items import (
 from streamfold.cli.output import SHOWN_MAX, Grid, Printed, Report, counted
 from streamfold.cli.session import Session
 from streamfold.derivations.attributes.write_back import shown_by
-from streamfold.derivations.derivation import derivation
+from streamfold.derivations.derivation import deriving_onto_items
 from streamfold.derivations.feed.kind import feed_routes
 from streamfold.derivations.feed.kind import options_of as feed_options
 from streamfold.derivations.search.documents import RootRun, gathered, known_sources, look_up_referents
@@ -521,9 +521,7 @@ class ItemShown(NamedTuple):
 
 def item_shown(by: Explaining, partition: str, sort: str | None, *, scan: bool) -> ItemShown | None:
     """The item with this typed key onto which handlers derive attributes; None for another key or no attributes."""
-    own = [
-        (route, stored) for route in by.app.routes if (stored := derivation(route).stored_attributes(route)) is not None
-    ]
+    own = deriving_onto_items(by.app.routes)
     items = typed_keys([stored.of for _, stored in own], partition, sort)
     if not items:
         return None

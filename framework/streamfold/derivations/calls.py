@@ -92,7 +92,6 @@ def dynamodb(place: Place, *actions: str) -> Permissions:
 
 
 def beside_searches(permissions: Permissions) -> Permissions:
-    """Those that are not of a search domain."""
     return frozenset(each for each in permissions if each.place.kind != "search")
 
 

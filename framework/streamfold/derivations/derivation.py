@@ -273,6 +273,11 @@ class Derivation(Kind):
         del route, place
         return {}
 
+    def removed(self, route: Route) -> Callable[[RowKey], bool] | None:
+        """Which rows of its tables a restore removes, because a backfill makes them again; None: no row."""
+        del route
+        return None
+
     def takes_along(self, route: Route, fields: Fields, item: ItemKey) -> bool:
         """Whether an item is removed together with the source item that has these fields."""
         del route, fields, item
@@ -290,6 +295,9 @@ class Contributing(Derivation):
 
     def watches(self, route: Route) -> tuple[Key, ...]:
         return route.into
+
+    def removed(self, route: Route) -> Callable[[RowKey], bool] | None:
+        return None if self.touches(route) else lambda row: route.target_of(row) is not None
 
     def contribution(self, route: Route, image: Image, fields: Fields, schema: Schema) -> Contribution:
         """The contribution of an existing item. ``schema`` holds the known aggregations, and learns new ones.
@@ -355,6 +363,12 @@ class Contributing(Derivation):
 def derivation(route: Route) -> Derivation:
     assert isinstance(route.kind, Derivation), f"{route.kind!r} is no kind of derivation"
     return route.kind
+
+
+def deriving_onto_items(routes: Iterable[Route]) -> list[tuple[Route, StoredAttributes]]:
+    """The routes among these that derive onto items, each with the rows of the state that have its attributes."""
+    every = ((route, derivation(route).stored_attributes(route)) for route in routes)
+    return [(route, stored) for route, stored in every if stored is not None]
 
 
 def fans_out(route: Route) -> bool:

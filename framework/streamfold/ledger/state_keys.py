@@ -73,7 +73,6 @@ class StoredAttributes(NamedTuple):
         return STATE.name, self._prefix + key_text(partition), f"{self.handler}#{own_sort}"
 
     def item(self, row: RowKey) -> ItemKey:
-        """The item of a row with its attributes."""
         partition = str(row[1]).removeprefix(self._prefix)
         sort = str(row[2]).removeprefix(self.handler + "#")
         first, *second = (KEY_READERS[component.attribute_type] for component in self.of.parts)

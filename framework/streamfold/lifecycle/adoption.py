@@ -33,7 +33,6 @@ from streamfold.batch.ownership import (
 )
 from streamfold.commit.transactions import in_slots
 from streamfold.derivations.derivation import derivation
-from streamfold.derivations.feed.spreading import PULL
 from streamfold.engines.protocol import Engine, Inserted, StoredItem
 from streamfold.errors import EngineError, SettingsError
 from streamfold.keys.table import DERIVED, OWNER, STATE, Table, is_writers
@@ -383,7 +382,8 @@ class Restore:
 
     def __init__(self, runtime: Runtime) -> None:
         self.runtime, self.engine, app = runtime, runtime.engine, runtime.application
-        self.routes = [route for route in app.routes if _is_made_again(route)]
+        of_routes = ((route, derivation(route).removed(route)) for route in app.routes)
+        self.removed = {route: is_removed for route, is_removed in of_routes if is_removed is not None}
         if runtime.store.separate is None:
             raise SettingsError(
                 "A local state and its rows are one file: restore the file as a whole, or make it anew, replay --fresh."
@@ -404,10 +404,10 @@ class Restore:
             return found
         if not dry_run and not self.goes_on:
             self.engine.swap_state(restoring_key(self.runtime.application.name), {"s": ""}, 0)
-        for table in {key.table.name: key.table for route in self.routes for key in route.into}.values():
+        for table in {key.table.name: key.table for route in self.removed for key in route.into}.values():
             for keys in pages(scanned(self.engine, table)):
                 found.read += len(keys)
-                self._page(table, keys, found, dry_run=dry_run)
+                self._page(keys, found, dry_run=dry_run)
                 advance(len(keys))
         if not dry_run:
             take_over(self.runtime)
@@ -417,8 +417,9 @@ class Restore:
     def end(self) -> None:
         self.engine.transact([DeleteState(restoring_key(self.runtime.application.name))], 0)
 
-    def _page(self, table: Table, keys: Sequence[ItemKey], found: RemovedRows, *, dry_run: bool) -> None:
-        wanted = {key: route for key in keys if (route := self._route_of(table, key)) is not None}
+    def _page(self, keys: Sequence[ItemKey], found: RemovedRows, *, dry_run: bool) -> None:
+        of_keys = ((key, [route for route, is_removed in self.removed.items() if is_removed(key)]) for key in keys)
+        wanted = {key: routes[0] for key, routes in of_keys if routes}
         stored = self.engine.read_sources(wanted) if wanted else {}
         removed: dict[RowKey, StoredItem] = {}
         for key, image in stored.items():
@@ -430,15 +431,6 @@ class Restore:
             removed[key] = image
         if not dry_run:
             self._remove(removed)
-
-    def _route_of(self, table: Table, key: ItemKey) -> Route | None:
-        for route in self.routes:
-            if any(into.table.name == table.name and into.match_values(*key[1:]) is not None for into in route.into):
-                return route
-            is_pulling = str(key[1]).startswith(f"{PULL}{route.name}#")
-            if is_pulling and derivation(route).joins_items and route.into[0].table.name == table.name:
-                return route
-        return None
 
     def _remove(self, rows: dict[RowKey, StoredItem]) -> None:
         calls = (
@@ -453,8 +445,3 @@ class Restore:
                     "Rows change while they are removed: switch the event source mappings of the restored table off, "
                     "and run the command again."
                 )
-
-
-def _is_made_again(route: Route) -> bool:
-    is_ledgers = route.kind.contributes and not route.kind.touches(route)
-    return bool(route.into) and (is_ledgers or derivation(route).joins_items)

@@ -19,7 +19,6 @@ NOT_ARCHIVED = "not_archived"
 
 
 def is_location(text: object) -> bool:
-    """Whether a text names a location of archives."""
     if not isinstance(text, str):
         return False
     if text.startswith(BUCKET):

@@ -14,7 +14,7 @@ from typing import Any, NamedTuple
 from streamfold.commit.outcome import Failed
 from streamfold.commit.pending import ChangeAndHandler
 from streamfold.commit.transactions import fold_row, fold_times, in_slots, may_pass, read_rows
-from streamfold.derivations.derivation import Work, derivation
+from streamfold.derivations.derivation import Work, derivation, deriving_onto_items
 from streamfold.derivations.view.rows import RowBuilder, fold, row_contribution
 from streamfold.derivations.yielded import split, target_of
 from streamfold.engines.deadline import TRIES_MAX
@@ -100,9 +100,8 @@ def shown_by(stored: DerivedByName | None) -> dict[str, Any]:
     """The attributes of a stored row, as its item is to show them."""
     if not stored or stored.get(CONTRIBUTORS) == 0:
         return {}
-    return {
-        name.removeprefix(ATTRIBUTE_MARK): value for name, value in stored.items() if name.startswith(ATTRIBUTE_MARK)
-    }
+    derived = (name for name in stored if name.startswith(ATTRIBUTE_MARK))
+    return {name.removeprefix(ATTRIBUTE_MARK): stored[name] for name in derived}
 
 
 class PendingUpdate(NamedTuple):
@@ -280,10 +279,8 @@ class WriteBack:
 
 def stored_on(application: Application, item: ItemKey) -> tuple[StoredAttributes, ...]:
     """The stored rows of all attributes that handlers derive onto an item."""
-    found = (
-        derivation(each.route).stored_attributes(each.route) for each, _ in application.listeners(item, called=False)
-    )
-    return tuple(stored for stored in found if stored is not None)
+    found = deriving_onto_items(each.route for each, _ in application.listeners(item, called=False))
+    return tuple(stored for _, stored in found)
 
 
 def _is_copy(change: Change) -> bool:

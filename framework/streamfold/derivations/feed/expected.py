@@ -7,7 +7,7 @@ from typing import Any, NamedTuple
 from streamfold.derivations.expected import Expected, History, Stored, Values
 from streamfold.derivations.feed.kind import options_of, post_seconds
 from streamfold.derivations.feed.posts import joined_text
-from streamfold.derivations.feed.spreading import EDGE, PULL, UNTIL
+from streamfold.derivations.feed.spreading import EDGE, PULL, UNTIL, is_pulling
 from streamfold.keys.key import Key
 from streamfold.keys.table import CONTRIBUTORS
 from streamfold.records.change import ItemKey
@@ -91,14 +91,13 @@ def _rows(route: Route, posts: Iterator[tuple[_Item, _Item]]) -> dict[RowKey, Va
 def _pulls(route: Route, stored: Stored) -> Iterator[tuple[tuple[str, str], _Pull]]:
     """The pulled authors, by the partition of a reader's feed and by author."""
     begin = f"{PULL}{route.name}#"
-    for (table, partition, author), row in stored.items():
-        is_one = table == route.into[0].table.name and str(partition).startswith(begin)
-        if is_one and row.get(CONTRIBUTORS) != {"N": "0"}:
+    for key, row in stored.items():
+        if is_pulling(route, key) and row.get(CONTRIBUTORS) != {"N": "0"}:
             image = Image(json.loads(row[EDGE]["S"]))
             fields = options_of(route).audience.match(image)
             assert fields is not None
             until = row[UNTIL]["S"] if UNTIL in row else None
-            yield (str(partition)[len(begin) :], str(author)), _Pull(_Item(("", "", None), fields, image), until)
+            yield (str(key[1])[len(begin) :], str(key[2])), _Pull(_Item(("", "", None), fields, image), until)
 
 
 def _is_of(route: Route, post: _Item, author: str, pull: _Pull) -> bool:

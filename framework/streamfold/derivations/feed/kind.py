@@ -21,7 +21,7 @@ from streamfold.routes.route import SOURCE, Subscription, Target, owns
 from streamfold.settings.limits import SECONDS_A_DAY
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping, Sequence
+    from collections.abc import Callable, Mapping, Sequence
 
     from streamfold.commit.outcome import Outcome
     from streamfold.commit.plan import Deferred
@@ -35,7 +35,7 @@ if TYPE_CHECKING:
     from streamfold.routes.application import Application
     from streamfold.routes.route import Fields, Needs, Route
     from streamfold.settings import Settings
-    from streamfold.writes.guarded import StateKey
+    from streamfold.writes.guarded import RowKey, StateKey
 INLINE = 2000
 """Rows that an invocation writes for one change itself: about a second. A fan-out writes the rest."""
 INLINE_MAX = 100_000
@@ -385,6 +385,11 @@ class Feeds(Derivation):
         from streamfold.derivations.feed.posts import StoredCopies
 
         return StoredCopies(finishing.runtime, route).orphans(keys)
+
+    def removed(self, route: Route) -> Callable[[RowKey], bool]:
+        from streamfold.derivations.feed.spreading import is_pulling
+
+        return lambda row: route.target_of(row) is not None or is_pulling(route, row)
 
     def process_calls(self, route: Route) -> Permissions:
         from streamfold.derivations.calls import STATE, dynamodb, inserted, replaced, table_of

@@ -194,6 +194,10 @@ def pull_partition(name: str, reader: str) -> str:
     return f"{PULL}{name}#sha256:{sha256(reader.encode()).hexdigest()}"  # the prefix makes a long key too long
 
 
+def is_pulling(route: Route, row: RowKey) -> bool:
+    return row[0] == route.into[0].table.name and str(row[1]).startswith(f"{PULL}{route.name}#")
+
+
 def pull_key(route: Route, fields: Fields) -> RowKey:
     """The key of the row that notifies a reader whether to pull an author."""
     (into,) = route.into
