@@ -15,8 +15,8 @@ from streamfold.records.envelope import Origins
 from streamfold.runtime import Runtime
 from streamfold.settings import Settings
 from streamfold.testing import KinesisTwin
-from tests.batch.test_lookup_failures import Parked13, parked_of
 from tests.batch.test_lookups import LINE, PRODUCT, SALES, Shop, application
+from tests.batch.test_referrers import Parked13, parked_of
 
 SEEDS = range(25)
 

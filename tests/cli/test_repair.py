@@ -10,7 +10,7 @@ import pytest
 from streamfold import Failure
 from streamfold.batch.report import Report
 from tests.cli.conftest import SHOP
-from tests.cli.test_filling import export
+from tests.cli.test_backfill import export
 from tests.helpers.records import item
 
 STATE = ("--state", "state.db")

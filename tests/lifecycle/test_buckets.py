@@ -35,7 +35,7 @@ from streamfold.runtime import DeltasMark, Runtime
 from streamfold.settings import Settings
 from streamfold.testing.mapping import Died
 from streamfold.writes.guarded import AddRow, DeleteState, SwapText
-from tests.lifecycle.test_corrected_rows import APP, FAULTS, ROW, Beside, check, removed, wrong_count
+from tests.lifecycle.test_row_repair import APP, FAULTS, ROW, Beside, check, removed, wrong_count
 
 HISTORIES, NIGHTLY_HISTORIES = 100, 1_700
 """Of each fault, of three."""

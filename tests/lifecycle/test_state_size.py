@@ -11,7 +11,7 @@ from streamfold.writes.guarded import StateKey
 from tests.helpers.doorbells import opened
 from tests.helpers.feed_histories import small
 from tests.helpers.records import change, item
-from tests.lifecycle.test_pages import app_of, row, run_of
+from tests.lifecycle.test_page import app_of, row, run_of
 
 
 @pytest.fixture

@@ -13,7 +13,7 @@ from streamfold.replay.replay import newest_sources
 from streamfold.runtime import Runtime
 from streamfold.settings import Settings
 from tests.helpers.records import change, item
-from tests.lifecycle.test_pages import app_of, keys, put, run_of
+from tests.lifecycle.test_page import app_of, keys, put, run_of
 
 
 @pytest.fixture

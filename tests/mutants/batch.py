@@ -12,9 +12,9 @@ from streamfold.records.images import WatchedImage
 from tests.mutants.registry import mutant
 
 CONTRACT = "tests/commit/test_committer.py::TestCommit::"
-REPEATED = "tests/batch/test_repeated.py::"
+REPEATED = "tests/batch/test_already_applied.py::"
 ALWAYS = "~"  # newer than every version
-READ = "tests/derivations/test_what_is_read.py::"
+READ = "tests/derivations/test_attributes_read.py::"
 
 
 @mutant("the first record of an item in a batch wins")

@@ -9,7 +9,7 @@ from streamfold.commit.plan import Transaction
 from streamfold.runtime import SendingPace
 from tests.mutants.registry import mutant
 
-CALLS = "tests/commit/test_lanes.py::"
+CALLS = "tests/commit/test_attempts.py::"
 
 
 @mutant(

@@ -261,7 +261,7 @@ def _() -> Iterator[None]:
 @mutant(
     "a redriven record makes a copy that is gone, whatever its item is by now",
     None,
-    tests="tests/derivations/copy/test_copies_that_are_gone_aws.py::test_an_older_record_brings_no_copy_back_that_is_gone",
+    tests="tests/derivations/copy/test_removed_copies_aws.py::test_an_older_record_brings_no_copy_back_that_is_gone",
 )
 def _() -> Iterator[None]:
     with patch.object(Copies, "_is_outdated", lambda self, copy: False):

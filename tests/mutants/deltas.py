@@ -71,7 +71,7 @@ def _() -> Iterator[None]:
 @mutant(
     "2: names are numbers",
     None,
-    tests="tests/test_sharing.py::test_tokens_are_of_all_stripes_and_each_is_another_one",
+    tests="tests/test_runtime.py::test_tokens_are_of_all_stripes_and_each_is_another_one",
 )
 def _() -> Iterator[None]:
     with patch.object(runtime, "urandom", bytes):
@@ -357,7 +357,7 @@ def _() -> Iterator[None]:
     None,
     tests=(
         BUCKETS + "test_a_row_that_is_corrected_before_the_second_try_loses_what_leaves_it",
-        "tests/commit/test_shared_rows.py::test_a_row_that_counted_too_few_and_is_corrected_before_the_second_try_loses_what_leaves",
+        "tests/commit/test_multi_source_rows.py::test_a_row_that_counted_too_few_and_is_corrected_before_the_second_try_loses_what_leaves",
     ),
 )
 def _() -> Iterator[None]:
@@ -396,7 +396,7 @@ def _() -> Iterator[None]:
     None,
     tests=(
         BUCKETS + "test_a_removed_row_that_only_loses_is_not_passed_over_once_it_is_corrected",
-        "tests/commit/test_shared_rows.py::test_a_row_that_is_corrected_between_refusal_and_second_try_loses_what_leaves",
+        "tests/commit/test_multi_source_rows.py::test_a_row_that_is_corrected_between_refusal_and_second_try_loses_what_leaves",
     ),
 )
 def _() -> Iterator[None]:

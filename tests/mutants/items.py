@@ -22,7 +22,7 @@ from tests.helpers.changed_writes import on_writes
 from tests.mutants.registry import mutant
 
 WRITE_BACK = "tests/derivations/attributes/test_write_back.py::"
-BEARING = "tests/derivations/attributes/test_bearing.py::"
+BEARING = "tests/derivations/attributes/test_owners.py::"
 
 
 @mutant(
@@ -93,7 +93,7 @@ def _() -> Iterator[None]:
 @mutant(
     "what others noted of an attribute meanwhile is overlooked",
     None,
-    tests="tests/derivations/view/test_attribute_forms.py::test_it_is_refused_in_a_process_that_began_before_the_first_was_noted",
+    tests="tests/batch/test_stored_schema.py::test_it_is_refused_in_a_process_that_began_before_the_first_was_noted",
 )
 def _() -> Iterator[None]:
     with patch.object(kinds, "_clash", lambda *_: None):
@@ -103,7 +103,7 @@ def _() -> Iterator[None]:
 @mutant(
     "what was refused says what attributes are made of",
     None,
-    tests=("tests/derivations/view/test_attribute_forms.py::test_what_was_refused_does_not_say_what_is_taken",),
+    tests=("tests/batch/test_stored_schema.py::test_what_was_refused_does_not_say_what_is_taken",),
 )
 def _() -> Iterator[None]:
     note = part.note
@@ -119,7 +119,7 @@ def _() -> Iterator[None]:
 @mutant(
     "what attributes are made of is not noted",
     None,
-    tests="tests/derivations/view/test_attribute_forms.py::test_what_is_known_is_noted_once_and_read_with_the_manifest",
+    tests="tests/batch/test_stored_schema.py::test_what_is_known_is_noted_once_and_read_with_the_manifest",
 )
 def _() -> Iterator[None]:
     with patch.object(process, "keep_schema", lambda *_: None):

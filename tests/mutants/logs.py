@@ -5,7 +5,7 @@ from unittest.mock import patch
 
 from tests.mutants.registry import mutant
 
-LOGS = "tests/test_logs.py::test_"
+LOGS = "tests/lambda_entry/test_logs.py::test_"
 
 
 @mutant(

@@ -22,7 +22,7 @@ from streamfold.routes.lookups import referred
 from streamfold.writes.guarded import DeleteState, Refused
 from tests.mutants.registry import mutant
 
-TESTS, FAILURES = "tests/batch/test_lookups.py::", "tests/batch/test_lookup_failures.py::"
+TESTS, FAILURES = "tests/batch/test_lookups.py::", "tests/batch/test_referrers.py::"
 OF_THREAD = local()
 """What a worker of a walk read too early: a patch inside of one would be taken back by another."""
 

@@ -88,7 +88,7 @@ def _() -> Iterator[None]:
 @mutant(
     "a record that was put aside is never redriven",
     None,
-    tests="tests/proofs/test_parking_place.py::test_handlers_that_are_switched_off_for_a_while_end_with_the_right_rows",
+    tests="tests/proofs/test_handlers.py::test_handlers_that_are_switched_off_for_a_while_end_with_the_right_rows",
 )
 def _() -> Iterator[None]:
     with patch.object(ProofParking, "park", lambda *_: None):

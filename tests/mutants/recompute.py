@@ -14,7 +14,7 @@ from streamfold.writes.guarded import PutState, RecomputedRow
 from tests.helpers.changed_writes import on_writes
 from tests.mutants.registry import mutant
 
-TESTS = "tests/commit/test_recompute.py::"
+TESTS = "tests/commit/test_after_commit.py::"
 
 
 @mutant(

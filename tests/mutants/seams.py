@@ -70,7 +70,7 @@ def _() -> Iterator[None]:
 @mutant(
     "a function takes the table of any event",
     None,
-    tests="tests/test_lambda_entry.py::test_the_table_of_the_function_is_taken_behind_a_test_event",
+    tests="tests/lambda_entry/test_function.py::test_the_table_of_the_function_is_taken_behind_a_test_event",
 )
 def _() -> Iterator[None]:
     with patch.object(Function, "_check_adopted", lambda *_: None):

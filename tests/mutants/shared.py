@@ -25,8 +25,8 @@ from streamfold.writes.guarded import AddRow, CorrectRow, DeleteRow, LedgerWrite
 from tests.helpers.changed_writes import on_writes
 from tests.mutants.registry import mutant
 
-SHARED = "tests/commit/test_shared_rows.py::"
-LEFT = "tests/ledger/test_left.py::"
+SHARED = "tests/commit/test_multi_source_rows.py::"
+LEFT = "tests/commit/test_pending.py::"
 REMOVED = "tests/batch/test_removed_rows.py::"
 VERIFY = "tests/cli/test_verify.py::"
 
@@ -368,7 +368,7 @@ def _() -> Iterator[None]:
         yield
 
 
-CORRECTED = "tests/lifecycle/test_corrected_rows.py::"
+CORRECTED = "tests/lifecycle/test_row_repair.py::"
 AT_EACH_POINT = CORRECTED + "test_an_item_in_and_one_out_at_each_point_of_the_scan_leaves_no_wrong_row"
 
 

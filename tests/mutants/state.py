@@ -15,8 +15,8 @@ from tests.mutants.registry import mutant
 
 MANIFEST, KINDS, ENTRY = (
     "tests/batch/test_manifest.py::",
-    "tests/derivations/view/test_attribute_forms.py::",
-    "tests/test_lambda_entry.py::",
+    "tests/batch/test_stored_schema.py::",
+    "tests/lambda_entry/test_function.py::",
 )
 
 

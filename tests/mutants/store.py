@@ -64,7 +64,7 @@ def _() -> Iterator[None]:
 @mutant(
     "a connection that cannot be made stops the run",
     None,
-    tests="tests/test_lambda_entry.py::test_a_connection_that_cannot_be_made_fails_the_record_and_not_the_invocation",
+    tests="tests/lambda_entry/test_function.py::test_a_connection_that_cannot_be_made_fails_the_record_and_not_the_invocation",
 )
 def _() -> Iterator[None]:
     with patch.object(dynamodb_client, "EngineUnreachable", EngineError):
@@ -103,7 +103,7 @@ def _() -> Iterator[None]:
 @mutant(
     "different values are counted without a bound",
     None,
-    tests="tests/commit/test_recompute.py::"
+    tests="tests/commit/test_after_commit.py::"
     "test_more_different_values_than_are_counted_are_refused_and_the_row_keeps_its_last_count",
 )
 def _() -> Iterator[None]:

@@ -15,7 +15,7 @@ from tests.mutants.registry import mutant
 CONTRACT = "tests/commit/test_committer.py::TestCommit::"
 PLAN = "tests/commit/test_plan.py::"
 FEWEST = "tests/commit/test_fewest_writes.py::"
-STAY = "tests/commit/test_rows_that_stay.py::"
+STAY = "tests/commit/test_emptying.py::"
 
 
 def _joining(changed: Any) -> Any:

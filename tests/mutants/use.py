@@ -36,7 +36,7 @@ def _() -> Iterator[None]:
 @mutant(
     "a parameter with a default is a field too",
     None,
-    tests="tests/routes/test_signature.py::test_a_parameter_with_a_default_that_is_no_field_is_the_functions_own",
+    tests="tests/routes/test_declaration.py::test_a_parameter_with_a_default_that_is_no_field_is_the_functions_own",
 )
 def _() -> Iterator[None]:
     with patch.object(declaration, "_is_own", lambda *_: False):
@@ -86,7 +86,7 @@ def _() -> Iterator[None]:
 @mutant(
     "a value that cannot be stored is reported without its name",
     None,
-    tests="tests/derivations/view/test_fold.py::test_the_attribute_that_cannot_be_stored_is_named",
+    tests="tests/derivations/view/test_rows.py::test_the_attribute_that_cannot_be_stored_is_named",
 )
 def _() -> Iterator[None]:
     with patch.object(values, "_naming", lambda _, error: error):

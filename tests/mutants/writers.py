@@ -44,7 +44,7 @@ def _() -> Iterator[None]:
 @mutant(
     "a repair takes an item of the application for a row that lost its mark",
     None,
-    tests="tests/lifecycle/test_corrected_rows.py::test_an_item_of_the_application_is_left_as_it_is",
+    tests="tests/lifecycle/test_row_repair.py::test_an_item_of_the_application_is_left_as_it_is",
 )
 def _() -> Iterator[None]:
     with patch.object(row_repair, "is_writers", lambda item: False):
@@ -54,7 +54,7 @@ def _() -> Iterator[None]:
 @mutant(
     "a repair of a feed removes an item of the application as a row that lost its post",
     None,
-    tests="tests/derivations/feed/test_rows_that_are_gone.py::"
+    tests="tests/derivations/feed/test_removed_rows.py::"
     "test_a_comparison_and_a_repair_leave_an_item_of_the_application",
 )
 def _() -> Iterator[None]:

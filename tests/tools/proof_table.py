@@ -102,7 +102,7 @@ BACKFILLS = """
 
 `tests/helpers/backfill_histories.py` simulates deployments: old and new code at once, records between any two calls,
 crashes, two runs that overlap. In some, additions to half of the rows wait in deltas. The rows must be those of the
-items. These variants are noticed (`tests/lifecycle/test_pages.py`):
+items. These variants are noticed (`tests/lifecycle/test_page.py`):
 
 | variant | |
 | --- | --- |

@@ -1,4 +1,4 @@
-"""Feeds as they are declared: what cannot be is refused with its line and a remedy."""
+"""Declarations of feeds: a wrong one is refused with its line and a remedy."""
 
 from datetime import UTC, datetime, timedelta
 from inspect import currentframe

@@ -1,4 +1,4 @@
-"""Rows that show what is made of entries: brought up to date after the commit, whoever dies or comes in between."""
+"""Rows of entries are recomputed after the commit, even if a process dies or another one writes in between."""
 
 import pytest
 

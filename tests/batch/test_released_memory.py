@@ -1,4 +1,4 @@
-"""What a batch holds is given back when it is done: nothing of it waits until Python looks for cycles."""
+"""A batch releases its memory at its end, without a search for cycles."""
 
 import gc
 import json

@@ -8,7 +8,7 @@ from streamfold.batch.process import process_changes
 from streamfold.engines import EmbeddedEngine, MemoryEngine
 from streamfold.lifecycle.sources import ItemKeys
 from tests.helpers.records import change, item
-from tests.lifecycle.test_pages import app_of, keys, put, run_of
+from tests.lifecycle.test_page import app_of, keys, put, run_of
 
 ITEMS = 200
 

@@ -1,4 +1,4 @@
-"""What a step leaves is finished whoever dies, by a redelivery or the next step that comes by."""
+"""The pending work of a step is finished by a redelivery or by the next step, even if the process died."""
 
 from unittest.mock import patch
 

@@ -1,4 +1,4 @@
-"""What a test gives wrongly is told at once, with what was expected."""
+"""Wrong arguments of a test are refused at once, with the expected ones."""
 
 import pytest
 

@@ -1,4 +1,4 @@
-"""What an engine reads of an answer is what botocore would have read; the answers of others are botocore's."""
+"""The engine reads a response as botocore does; responses of other calls are left to botocore."""
 
 import json
 from base64 import b64encode

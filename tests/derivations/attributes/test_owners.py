@@ -1,4 +1,4 @@
-"""Whose a derived attribute is: applications and versions of one application leave each other's as they are."""
+"""Owners of derived attributes: applications and versions of one application keep the attributes of others."""
 
 import pytest
 from hypothesis import given, settings

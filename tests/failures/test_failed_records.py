@@ -1,4 +1,4 @@
-"""Places of failed records: what each gives, what it forgets, and what is said where it cannot be read."""
+"""Locations of failed records: what each has, what it removes, and the error if it cannot be read."""
 
 import gzip
 import json

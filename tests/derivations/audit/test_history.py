@@ -1,4 +1,4 @@
-"""An item as it was, told from the rows of its history."""
+"""An item as it was at a time, from the rows of its history."""
 
 from datetime import UTC, datetime, timedelta, timezone
 

@@ -1,4 +1,4 @@
-"""A batch that came before is found out by a few reads, and costs no more than the reads of its ledger items."""
+"""A redelivered batch is recognized by a few reads, and costs no more than the reads of its ledger items."""
 
 from dataclasses import replace
 from itertools import islice

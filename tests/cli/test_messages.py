@@ -1,4 +1,4 @@
-"""Messages that lead the wrong way: what a command says names what really helps."""
+"""Messages of commands name the remedy that helps."""
 
 import json
 from contextlib import closing

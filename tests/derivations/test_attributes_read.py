@@ -1,4 +1,4 @@
-"""A handler is not called twice for a change of attributes that it does not read; its rows are what they would be."""
+"""A change of attributes that a handler does not read calls it once, and its rows are as if it was called twice."""
 
 import pytest
 

@@ -1,4 +1,4 @@
-"""What a replay tells of its progress where there is no terminal."""
+"""The progress that a replay prints without a terminal."""
 
 from streamfold.cli.replay import replay_progress_lines
 from streamfold.replay.files import RecordedFiles

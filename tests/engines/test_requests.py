@@ -1,4 +1,4 @@
-"""What the engine writes itself says what botocore would have sent; everything else about a call is botocore's."""
+"""The engine writes the request that botocore would send; everything else of a call is left to botocore."""
 
 import os
 import subprocess
@@ -40,7 +40,7 @@ from streamfold.writes.guarded import (
 from tests.helpers.wire import Wire
 
 ROOT = Path(__file__).parents[2]
-ANSWERS = str(Path(__file__).with_name("test_answers.py"))
+ANSWERS = str(Path(__file__).with_name("test_dynamodb_client.py"))
 OLDEST = "1.35.0"
 """The oldest boto3 that pyproject.toml allows."""
 EXAMPLES = 12

@@ -1,4 +1,4 @@
-"""Searches as they are declared: what cannot be is refused with its line and a remedy."""
+"""Declarations of searches: a wrong one is refused with its line and a remedy."""
 
 import json
 
@@ -94,7 +94,7 @@ def test_a_mapping_may_come_from_a_file_beside_the_handler(tmp_path, monkeypatch
 def test_what_cannot_be_is_refused_with_its_place(options, text):
     with pytest.raises(DeclarationError, match=text) as refused:
         declared(ORDER, **options)
-    assert "test_search_declared.py:" in str(refused.value)
+    assert "test_options.py:" in str(refused.value)
 
 
 def test_a_file_that_is_no_json_is_refused(tmp_path):

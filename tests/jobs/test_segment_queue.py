@@ -1,4 +1,4 @@
-"""The doorbell: what it sends to the queue, and what becomes of what the queue does not take."""
+"""The queue of segments: the messages that are sent, and the messages that the queue refuses."""
 
 import json
 

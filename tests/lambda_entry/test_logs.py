@@ -6,7 +6,6 @@ from copy import deepcopy
 from datetime import datetime
 from decimal import Decimal
 
-import boto3
 import pytest
 from botocore.exceptions import ClientError, ReadTimeoutError
 
@@ -17,7 +16,6 @@ from streamfold.lambda_entry.function import TALKATIVE, Function
 from streamfold.settings import Settings
 from streamfold.testing import KinesisTwin
 from tests.helpers.records import item, record
-from tests.helpers.tables import make_table
 
 MARKS = ("geheim", "7771777")
 TEXT, NUMBER = MARKS[0], int(MARKS[1])
@@ -337,14 +335,6 @@ def test_nothing_of_what_the_store_says_of_an_item_is_logged(what, said, monkeyp
     app = shop(lambda item: [Row(OWN, n=item["number"]), Row(SHARED, name=item["text"], n=Count())])
     text = said(Function(app, QUIET, client=Troubled(TROUBLE[what])), *inserted(marked()))
     assert "is redelivered" in text or "DynamoDB refused the call" in text
-
-
-@pytest.fixture
-def client(aws):
-    client = boto3.client("dynamodb")
-    make_table(client, "main", {"PK": "S", "SK": "S"})
-    make_table(client, "state", {"pk": "S", "sk": "S"})
-    return client
 
 
 def test_nothing_of_what_libraries_send_is_logged_at_any_level(said, client, monkeypatch):

@@ -25,7 +25,6 @@ from streamfold.testing import KinesisTwin, piped
 from tests.helpers.commands import ROOT, environment
 from tests.helpers.records import item, record
 from tests.helpers.source import Source
-from tests.helpers.tables import make_table
 
 ORDER = Key("ORDER#{order_id}", "METADATA")
 TOTAL = Key("TOTAL#{customer}", "TOTAL")
@@ -59,14 +58,6 @@ class Client:
         if call["TableName"] not in self.ids:
             raise ClientError({"Error": {"Code": "AccessDeniedException", "Message": "not allowed"}}, "DescribeTable")
         return {"Table": {"TableId": self.ids[call["TableName"]]}}
-
-
-@pytest.fixture
-def client(aws):
-    client = boto3.client("dynamodb")
-    make_table(client, "main", {"PK": "S", "SK": "S"})
-    make_table(client, "state", {"pk": "S", "sk": "S"})
-    return client
 
 
 class Context:

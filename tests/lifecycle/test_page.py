@@ -1,4 +1,4 @@
-"""Pages: items are led to their sources beside the stream, and cost as few writes as their rows allow."""
+"""Pages: items are reconciled with their sources beside the stream, with as few writes as their rows allow."""
 
 from collections import Counter
 from itertools import chain, count

@@ -1,4 +1,4 @@
-"""The queue's Lambda entry: lanes go on from message to message, and nothing rests on a message."""
+"""The queue's Lambda entry: segments go on from message to message, and no work depends on a message."""
 
 import json
 import logging

@@ -1,4 +1,4 @@
-"""What an image and a record of Kinesis say of an attribute that cannot be read as it was meant."""
+"""Names of attributes in the errors of images and Kinesis records that cannot be read."""
 
 import copy
 import json

@@ -1,4 +1,4 @@
-"""``--app``: found from the folder one stands in, and told with the user's own line when it does not import."""
+"""``--app``: the application of the current folder, and an error with the user's line if it does not import."""
 
 import pytest
 

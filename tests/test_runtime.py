@@ -1,4 +1,4 @@
-"""Which rows are shared, as a process learns it, and when it may put deltas."""
+"""Shared rows: how a process learns of them, and when it may put deltas."""
 
 import pytest
 

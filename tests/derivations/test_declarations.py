@@ -1,4 +1,4 @@
-"""Declarations that take items as they are: what they note, and what they refuse where they stand."""
+"""Declarations of kinds that take whole items: their options, and the ones that are refused."""
 
 import re
 

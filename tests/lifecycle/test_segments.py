@@ -1,4 +1,4 @@
-"""The parts of a run: done by anybody, in any order, in pieces, and again."""
+"""The segments of a run: worked on by any process, in any order, in pieces, and again."""
 
 import json
 from pathlib import Path

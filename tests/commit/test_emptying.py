@@ -1,4 +1,4 @@
-"""A step that leaves others on its row needs no note and no removal: the row refuses it if it would be empty."""
+"""A step needs no note and no removal if others remain on its row: the row refuses the step if it would be empty."""
 
 from contextlib import suppress
 from unittest.mock import patch

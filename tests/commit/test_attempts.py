@@ -1,4 +1,4 @@
-"""Transactions in flight together: never two that share an item, nor two changes of an item that are told in order."""
+"""Transactions in flight together: no two share an item, and the changes of an ordered item follow each other."""
 
 import threading
 import time
