@@ -10,7 +10,7 @@ import pytest
 
 from handlers import app
 from streamfold import App, Key, Router, Table
-from streamfold.deploy.check.template import check_template
+from streamfold.deploy.check import check_template
 from streamfold.deploy.template_file import TemplateFile, read_template
 from streamfold.errors import SettingsError
 from tests.helpers.planted_template import CHOICES, MISTAKES, RIGHT, VALUES, filtered, planted_value
@@ -145,6 +145,21 @@ def test_byte_code_of_another_python_is_named_with_both_versions(tmp_path):
     compiled.touch()
     found = check_template(app, "handlers", read_template(ROOT / "template.yaml"), builds=tmp_path)
     assert "byte code of Python 3.11" in one(found, "Spreader", "python3.13")
+
+
+def test_byte_code_of_an_optimized_python_is_of_its_python(tmp_path):
+    for name in ("app.cpython-313.opt-1.pyc", "app.cpython-313.pyc"):
+        (tmp_path / "Spreader").mkdir(exist_ok=True)
+        (tmp_path / "Spreader" / name).touch()
+    assert check_template(app, "handlers", read_template(ROOT / "template.yaml"), builds=tmp_path) == []
+
+
+def test_byte_code_of_two_pythons_is_named(tmp_path):
+    (tmp_path / "Spreader").mkdir()
+    for version in (313, 312):
+        (tmp_path / "Spreader" / f"app.cpython-{version}.opt-2.pyc").touch()
+    found = check_template(app, "handlers", read_template(ROOT / "template.yaml"), builds=tmp_path)
+    assert "byte code of Python 3.12" in one(found, "Spreader", "python3.13")
 
 
 def test_a_role_that_anybody_may_assume_is_refused():

@@ -6,7 +6,7 @@ from copy import deepcopy
 import pytest
 
 from handlers import app
-from streamfold.deploy.check.template import check_template
+from streamfold.deploy.check import check_template
 from streamfold.deploy.template_file import TemplateFile
 from tests.helpers.template import load_template, properties
 

@@ -6,11 +6,12 @@ from pathlib import Path
 
 import pytest
 
-from streamfold import App, Count, Key, Router, Row, Table
+from streamfold import App, Count, Key, Put, Router, Row, Table
 from streamfold.deploy.deployed import Account as Asked
 from streamfold.deploy.deployed import LiveFunction, functions_of_stack, queue_arn_url
 from streamfold.deploy.diagnosis import BAD, GOOD, UNSEEN, byte_code, settings_fit
 from streamfold.deploy.doctor import Doctor
+from streamfold.deploy.functions import Deployment
 from streamfold.errors import EngineError, SettingsError
 from streamfold.settings import Settings
 from tests.helpers.account import UUID, Account
@@ -182,6 +183,13 @@ BROKEN = [
         "for 60 seconds",
         "VisibilityTimeout of the queue to 720",
     ),
+    (
+        "queue settings",
+        "spreader",
+        lambda it: it.queues["doorbell"].update(SqsManagedSseEnabled="false"),
+        "SqsManagedSseEnabled is false: expected true, or a key",
+        "set SqsManagedSseEnabled on the queue",
+    ),
     ("dead letters", "spreader", no_dead_letters, "no dead-letter queue", "give it one"),
     (
         "dead letters",
@@ -232,7 +240,7 @@ BROKEN = [
         "fan-outs",
         "state",
         lambda it: it.fan_outs_started.extend([int(NOW.timestamp()) - 7200, int(NOW.timestamp())]),
-        "1 of 2",
+        "1 of 2 are open for more than 30 minutes",
         "streamfold docs fan-outs",
     ),
 ]
@@ -264,7 +272,7 @@ LOOKS = {
     "describe_continuous_backups": {"recovery"},
     "get_item": {"epoch", "retention", "filter", "partial handlers", "markers"},
     "query": {"fan-outs"},
-    "get_queue_attributes": {"queue visibility", "dead letters"},
+    "get_queue_attributes": {"queue settings", "queue visibility", "dead letters"},
     "list_objects_v2": {"parked records", "failures waiting"},
     "simulate_principal_policy": {"permissions"},
     "get_metric_statistics": {"lag"},
@@ -405,6 +413,65 @@ def test_permissions_are_simulated_in_the_partition_of_the_role(account):
     account.denied.add("s3:PutObject")
     (line,) = [each for each in lines(account, "projector") if each.state == BAD]
     assert "s3:PutObject on arn:aws-cn:s3:::failures/parked/x" in line.found
+
+
+def lines_of(account, app):
+    asked = Asked(account.client)
+    return list(Doctor(app, asked, [LiveFunction(asked, "projector")], NOW.timestamp()).lines())
+
+
+def writing_elsewhere():
+    """An application whose handler puts rows into a table that nobody reads."""
+    router = Router()
+
+    @router.on(ORDER, into=Key("SEEN#{order_id}", "ORDER", Table("rows")), on_error="park")
+    def seen(change):
+        return Put(order_id=change.new["order_id"])
+
+    return App("shop", routers=[router])
+
+
+def test_the_printed_role_of_a_handler_that_writes_to_another_table_is_good(account):
+    app = writing_elsewhere()
+    account.streams["rows"], account.ids["rows"], account.marker = {}, "r-1", {}
+    account.recovered.add("rows")
+    printed = Deployment(app, "handlers").permissions(Deployment(app, "handlers").functions[0])
+    granted = {action for action, _ in printed}
+    of_rows = {action for action, place in printed if place == ("table", "rows")}
+    simulate = account.simulate_principal_policy
+
+    def as_printed(PolicySourceArn, ActionNames, ResourceArns):  # noqa: N803 - boto3's
+        account.denied = set(ActionNames) - (of_rows if ResourceArns[0].endswith("/rows") else granted)
+        return simulate(PolicySourceArn, ActionNames, ResourceArns)
+
+    account.simulate_principal_policy = as_printed
+    assert of(BAD, lines_of(account, app)) == set()
+    of_rows.clear()
+    assert of(BAD, lines_of(account, app)) == {("projector", "permissions")}
+
+
+def test_a_reader_of_a_group_that_does_not_read_the_table_is_not_expected(account):
+    router = Router()
+    for group, table in (("main", "main"), ("late", "main"), ("other", "events")):
+        order = Key("ORDER#{order_id}", "METADATA", Table(table))
+        router.cascade(
+            order, children=[Key("ORDER#{order_id}", f"{group}#{{line}}", order.table)], name=group, group=group
+        )
+    account.streams["events"] = account.streams["orders"]
+    account.ids["events"] = "e-1"
+    account.recovered.add("events")
+    more_readers(account)
+    found = lines_of(account, App("shop", routers=[router]))
+    assert [line.state for line in found if line.check == "readers"] == [BAD]
+
+
+def test_a_stream_that_is_off_gets_the_view_type_that_the_table_declares(account):
+    router = Router()
+    main = Table("main", view="KEYS_ONLY")
+    router.cascade(Key("ORDER#{id}", "METADATA", main), children=[Key("ORDER#{id}", "LINE#{line}", main)])
+    account.streams["orders"].clear()
+    (line,) = [each for each in lines_of(account, App("shop", routers=[router])) if each.check == "stream"]
+    assert (line.state, "StreamViewType=KEYS_ONLY" in line.remedy) == (BAD, True)
 
 
 # Without AWS.

@@ -14,14 +14,14 @@ from hypothesis import strategies as st
 import handlers
 from handlers import app as shop
 from streamfold import App, Collect, Count, Document, Key, Lookup, Put, Router, Row, Sum, Table
+from streamfold.cli.template import filters_after
 from streamfold.deploy import filters
 from streamfold.deploy.alarms import MAPPING, OF_STREAM, OF_TABLE, OF_VERIFIER
-from streamfold.deploy.check.template import check_template
+from streamfold.deploy.check import check_template
 from streamfold.deploy.choices import CHOICES
 from streamfold.deploy.filters import PATTERNS_MAX, Filter, united
 from streamfold.deploy.functions import Deployment, existing_table
-from streamfold.deploy.parts import filters_after, notes, parts, plain
-from streamfold.deploy.sam import SamTemplate
+from streamfold.deploy.sam import SamTemplate, notes, parts, plain
 from streamfold.deploy.template_file import TemplateFile, as_yaml, read_template
 from streamfold.errors import DeclarationError, SettingsError
 from streamfold.testing import Clock, MappingSettings, MappingTwin, TableTwin

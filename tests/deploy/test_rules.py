@@ -1,12 +1,15 @@
 """Each rule of a deployment, by the three that take it: the generator, the check of a template, and doctor."""
 
+import re
 import sys
 from copy import deepcopy
 from datetime import UTC, datetime
+from itertools import chain
 
 import pytest
 
-from streamfold.deploy.check.template import check_template
+from streamfold.deploy.alarms import STREAM_AGE
+from streamfold.deploy.check import check_template
 from streamfold.deploy.deployed import Account as Asked
 from streamfold.deploy.deployed import LiveFunction
 from streamfold.deploy.diagnosis import BAD
@@ -15,14 +18,19 @@ from streamfold.deploy.functions import Deployment
 from streamfold.deploy.rules import (
     AGE,
     AGE_OF_KINESIS,
-    KEPT_LETTERS,
+    DESTINATION_TYPE,
     MESSAGE_RULES,
-    RECEIVES,
+    OURS,
     RECOVERY,
+    RULES,
     STANDARD,
+    TIMEOUT_SECONDS,
     DeploymentRule,
+    alarm_rules,
+    ample_timeout_rule,
     as_properties,
     mapping_rules,
+    runtime_rule,
     time_to_live_rules,
     timeout_rule,
     visibility_rule,
@@ -57,25 +65,83 @@ OF_QUEUES = {
     "FilterCriteria": [{"Filters": [{"Pattern": "{}"}]}],
 }
 """Wrong values of each property; None: it is missing."""
+OF_FUNCTIONS = {
+    ("function", "Projector"): {
+        "Architectures": ["arm64", ["arm64", "x86_64"], ["mips"]],
+        "MemorySize": [255, 10_241, None],
+        "ReservedConcurrentExecutions": [0],
+        "FunctionUrlConfig.AuthType": ["NONE"],
+        "AutoPublishAlias": ["live"],
+    },
+    ("function of a queue", "Spreader"): {"RecursiveLoop": ["Terminate", None]},
+    ("role", "ProjectorRole", "AssumeRolePolicyDocument.Statement.0"): {
+        "Principal": ["*", {"Service": "ec2.amazonaws.com"}, {"Service": "lambda.amazonaws.com", "AWS": "*"}, None]
+    },
+}
+OF_QUEUES_THEMSELVES = {
+    ("queue", "Doorbell"): {
+        "FifoQueue": [True, "true"],
+        "RedrivePolicy.maxReceiveCount": [4, None],
+        "SqsManagedSseEnabled": [False, None],
+    },
+    ("dead-letter queue", "DoorbellFailures"): {
+        "MessageRetentionPeriod": [86_400, None],
+        "SqsManagedSseEnabled": [False, None],
+    },
+}
+OF_STORES = {
+    ("table", "Table"): {RECOVERY.property: [False, None], "MultiRegionConsistency": ["STRONG"]},
+    ("state", "StateTable"): {
+        RECOVERY.property: [False, None],
+        "StreamSpecification": [{"StreamViewType": "KEYS_ONLY"}],
+    },
+    ("table or bucket", "FailureBucket", None): {
+        "DeletionPolicy": ["Delete", None],
+        "UpdateReplacePolicy": ["Delete", None],
+    },
+    ("bucket", "FailureBucket"): {
+        "BucketEncryption.ServerSideEncryptionConfiguration": [[], None],
+        "PublicAccessBlockConfiguration.BlockPublicAcls": [False, None],
+        "PublicAccessBlockConfiguration.BlockPublicPolicy": [False, None],
+        "PublicAccessBlockConfiguration.IgnorePublicAcls": [False, None],
+        "PublicAccessBlockConfiguration.RestrictPublicBuckets": [False, None],
+    },
+    ("log", "ProjectorLog"): {"RetentionInDays": ["always", None], "LogGroupClass": ["INFREQUENT_ACCESS"]},
+}
+OF_ALARMS = {
+    ("alarm", "ProjectorAge"): {"ComparisonOperator": ["LessThanThreshold", None], "ActionsEnabled": [False]},
+    ("alarm on polls", "ProjectorStandsStill"): {
+        "ComparisonOperator": ["LessThanThreshold"],
+        "ActionsEnabled": [False],
+        "TreatMissingData": ["notBreaching"],
+    },
+    ("alarm_rules", "ProjectorRefused"): {
+        "Statistic": ["SampleCount", None],
+        "Unit": ["Seconds"],
+        "TreatMissingData": ["breaching"],
+    },
+}
+"""By resource of ``RULES``, the one of the template, and where its properties are: None, beside ``Properties``."""
 
 
 def changed(content, path, value):
     """Sets what lies at a path, or takes it away."""
     *before, last = path.split(".")
     for step in before:
-        content = content.setdefault(step, {})
+        content = content[int(step)] if step.isdecimal() else content.setdefault(step, {})
     if value is None:
         content.pop(last, None)
     else:
         content[last] = value
 
 
-def named_by_check(resource, path, value):
+def named_by_check(resource, path, value, *, level="wrong", before="Properties", template=WHOLE):
     """Whether the check names a value of a template."""
-    template = deepcopy(WHOLE)
-    changed(template["Resources"][resource]["Properties"], path, value)
+    template = deepcopy(template)
+    full = f"{before}.{path}" if before else path
+    changed(template["Resources"][resource], full, value)
     found = check_template(APP, __name__, TemplateFile(template))
-    return any(each.level == "wrong" and each.resource == resource and path in each.path for each in found)
+    return any(each.level == level and each.resource == resource and full in each.path for each in found)
 
 
 def named_by_doctor(change):
@@ -103,9 +169,94 @@ def test_a_wrong_value_of_a_queues_mapping_is_wrong_to_the_check_and_to_doctor(p
     assert named_by_doctor(lambda account: changed(account.mappings[1], path, value))
 
 
-def test_every_rule_of_a_mapping_has_wrong_values_here():
+def wrong_values(*tables):
+    """Each wrong value with its resource of ``RULES``."""
+    for resources in tables:
+        for (kind, resource, *inner), properties in resources.items():
+            below = "" if inner == [None] else ".".join(["Properties", *inner])
+            for path, values in properties.items():
+                for value in values:
+                    yield pytest.param(kind, resource, below, path, value, id=f"{kind} {path} {value}")
+
+
+def assert_named(kind, resource, below, path, value):
+    level = next((rule.level for rule in RULES.get(kind, ()) if rule.property == path), "wrong")
+    assert named_by_check(resource, path, value, level=level, before=below)
+
+
+@pytest.mark.parametrize(("kind", "resource", "below", "path", "value"), [*wrong_values(OF_FUNCTIONS)])
+def test_a_wrong_value_of_a_function_or_its_role_is_named_by_the_check(kind, resource, below, path, value):
+    assert_named(kind, resource, below, path, value)
+
+
+@pytest.mark.parametrize(("kind", "resource", "below", "path", "value"), [*wrong_values(OF_QUEUES_THEMSELVES)])
+def test_a_wrong_value_of_a_queue_is_named_by_the_check(kind, resource, below, path, value):
+    assert_named(kind, resource, below, path, value)
+
+
+@pytest.mark.parametrize(("kind", "resource", "below", "path", "value"), [*wrong_values(OF_STORES)])
+def test_a_wrong_value_of_a_table_a_bucket_or_a_log_is_named_by_the_check(kind, resource, below, path, value):
+    assert_named(kind, resource, below, path, value)
+
+
+def polled():
+    """The template with an alarm on one metric alone, in place of an expression, for a mapping that does not poll."""
+    template = deepcopy(WHOLE)
+    given = template["Resources"]["ProjectorStandsStill"]["Properties"]
+    (metric,) = [each["MetricStat"] for each in given.pop("Metrics") if each["Id"] == "polls"]
+    given |= {**metric["Metric"], "Statistic": metric["Stat"], "Period": 3600, "TreatMissingData": "breaching"}
+    return template
+
+
+@pytest.mark.parametrize(("kind", "resource", "below", "path", "value"), [*wrong_values(OF_ALARMS)])
+def test_a_wrong_value_of_an_alarm_is_named_by_the_check(kind, resource, below, path, value):
+    template = polled() if path == "TreatMissingData" else WHOLE
+    assert named_by_check(resource, path, value, before=below, template=template)
+
+
+def test_an_alarm_on_one_metric_that_rises_without_a_poll_is_right():
+    assert [*map(str, check_template(APP, __name__, TemplateFile(polled())))] == []
+
+
+def test_every_rule_has_wrong_values_here():
     assert OF_STREAMS.keys() == mapping_rules(kinesis=False).keys() - {"Enabled"}
     assert OF_QUEUES.keys() == MESSAGE_RULES.keys() - {"Enabled"}
+    tables = OF_FUNCTIONS | OF_QUEUES_THEMSELVES | OF_STORES | OF_ALARMS
+    named = {kind: {*properties} for (kind, *_), properties in tables.items()}
+    for kind, rules in RULES.items():
+        if not kind.startswith("mapping"):
+            assert named[kind] == {rule.property for rule in rules}, kind
+    related = alarm_rules(STREAM_AGE)
+    assert named["alarm_rules"] | named["alarm"] >= {rule.property for rule in related}
+
+
+def test_a_rule_of_a_service_names_its_page():
+    for rules in RULES.values():
+        for rule in rules:
+            assert rule.source == OURS or re.match(r"\w.* (API Reference|\w+ Guide), \w", rule.source), rule
+
+
+@pytest.mark.parametrize(
+    ("kind", "named", "path"),
+    [("AWS::Lambda::Url", "TargetFunctionArn", "AuthType"), ("AWS::Lambda::Permission", "FunctionName", "Principal")],
+)
+def test_who_may_call_a_function_is_named_by_the_check(kind, named, path):
+    template = deepcopy(WHOLE)
+    template["Resources"]["Way"] = {"Type": kind, "Properties": {named: {"Ref": "Projector"}}}
+    assert named_by_check("Way", path, {"AuthType": "NONE", "Principal": "*"}[path], template=template)
+
+
+def test_a_timeout_with_little_more_than_the_last_seconds_is_advice():
+    assert named_by_check("Projector", "Timeout", 23, level="advice")
+    assert named_by_check("Verifier", "Timeout", 60, level="advice")
+
+
+def test_a_destination_of_another_type_is_wrong_to_the_check():
+    assert named_by_check("Projector", f"{STREAM}.{DESTINATION_TYPE.property}", "SQS")
+
+
+def test_another_python_is_wrong_to_the_check():
+    assert named_by_check("Projector", "Runtime", "python3.12")
 
 
 @pytest.mark.parametrize(("resource", "path"), [("Projector", STREAM), ("Spreader", QUEUE)])
@@ -133,6 +284,15 @@ def test_a_mapping_that_is_off_is_wrong_to_both(resource, path):
             86_400,
             lambda it: it.queues["dead"].update(MessageRetentionPeriod="86400"),
         ),
+        ("Doorbell", "FifoQueue", True, lambda it: it.queues["doorbell"].update(FifoQueue="true")),
+        (
+            "Doorbell",
+            "SqsManagedSseEnabled",
+            False,
+            lambda it: it.queues["doorbell"].update(SqsManagedSseEnabled="false"),
+        ),
+        ("DoorbellFailures", "SqsManagedSseEnabled", None, lambda it: it.queues["dead"].pop("SqsManagedSseEnabled")),
+        ("Table", "MultiRegionConsistency", "STRONG", lambda it: it.strong.add("orders")),
         ("Projector", "Timeout", 22, lambda it: it.functions["projector"].update(Timeout=22)),
         (
             "StateTable",
@@ -158,20 +318,17 @@ def test_records_of_kinesis_are_kept_longer_than_a_day():
     assert not AGE.accepts(200_000)
 
 
-RULES = [
-    *mapping_rules(kinesis=False).values(),
-    *mapping_rules(kinesis=True).values(),
-    *MESSAGE_RULES.values(),
-    RECEIVES,
-    STANDARD,
-    KEPT_LETTERS,
-    RECOVERY,
+PRINTED = [
+    *chain(*RULES.values()),
     *time_to_live_rules("expires"),
+    *alarm_rules(STREAM_AGE),
     visibility_rule(60, "Projector"),
+    runtime_rule("python3.13"),
+    *map(ample_timeout_rule, TIMEOUT_SECONDS),
 ]
 
 
-@pytest.mark.parametrize("rule", RULES, ids=[rule.property for rule in RULES])
+@pytest.mark.parametrize("rule", PRINTED, ids=[rule.property for rule in PRINTED])
 def test_a_printed_value_is_right_by_its_own_rule(rule):
     file = TemplateFile(WHOLE)
     printed = file.first(as_properties([rule]))

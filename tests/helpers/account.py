@@ -95,8 +95,13 @@ class Account:
                 "VisibilityTimeout": "720",
                 "ApproximateNumberOfMessages": "0",
                 "RedrivePolicy": json.dumps({"deadLetterTargetArn": DEAD, "maxReceiveCount": 5}),
+                "SqsManagedSseEnabled": "true",
             },
-            "dead": {"ApproximateNumberOfMessages": "0", "MessageRetentionPeriod": "1209600"},
+            "dead": {
+                "ApproximateNumberOfMessages": "0",
+                "MessageRetentionPeriod": "1209600",
+                "SqsManagedSseEnabled": "true",
+            },
         }
         self.objects = {"parked/": 0, f"aws/lambda/{UUID}/": 0}
         self.denied = set()

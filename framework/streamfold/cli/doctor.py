@@ -12,6 +12,7 @@ from streamfold.deploy.deployed import Account, LiveFunction, functions_of_stack
 from streamfold.deploy.diagnosis import BAD, GOOD, UNSEEN, DoctorLine, bad, byte_code, good, judged, settings_fit
 from streamfold.deploy.doctor import Doctor
 from streamfold.deploy.functions import RUNTIME
+from streamfold.deploy.rules import WRONG
 from streamfold.errors import StreamfoldError
 from streamfold.settings import Settings
 
@@ -83,8 +84,7 @@ def _lines(opened: Session) -> Iterator[DoctorLine]:
 
 def _template(opened: Session, path: Path) -> Iterator[DoctorLine]:
     """Each thing that is wrong in a template; advice is what ``streamfold template --check`` gives, too."""
-    from streamfold.deploy.check.review import WRONG
-    from streamfold.deploy.check.template import check_template  # a third of the command's start
+    from streamfold.deploy.check import check_template  # a third of the command's start
     from streamfold.deploy.template_file import read_template
 
     module = str(opened.given.application.partition(":")[0])

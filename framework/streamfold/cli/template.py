@@ -2,18 +2,20 @@
 
 import json
 import sys
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 
 import click
 
 from streamfold.cli import shell
 from streamfold.cli.output import Note, Report, counted
 from streamfold.cli.session import Session
-from streamfold.deploy.check.review import WRONG
-from streamfold.deploy.check.template import check_template
-from streamfold.deploy.functions import RUNTIME, Deployment, ExistingTable, existing_table
-from streamfold.deploy.parts import filters_after, notes, parts, plain
-from streamfold.deploy.sam import SamTemplate
+from streamfold.deploy.check import check_template
+from streamfold.deploy.check.mappings import tables_of
+from streamfold.deploy.check.review import Review
+from streamfold.deploy.filters import Filter, united
+from streamfold.deploy.functions import RUNTIME, STREAM, Deployment, ExistingTable, existing_table
+from streamfold.deploy.rules import WRONG
+from streamfold.deploy.sam import SamTemplate, notes, parts, plain
 from streamfold.deploy.template_file import TemplateFile, file_text, read_template
 from streamfold.errors import SettingsError
 from streamfold.keys.table import MAIN
@@ -146,3 +148,21 @@ def _by_table(opened: Session, option: str, values: Sequence[str]) -> dict[str, 
             )
         found[logical] = real
     return found
+
+
+def filters_after(before: TemplateFile, template: SamTemplate, module: str) -> dict[tuple[str, str], Filter]:
+    """The filters that pass what those of a deployed template pass, and what the application wants now."""
+    review = Review(before, template.deployment, module, template.runtime)
+    deployed: dict[tuple[str | None, str], list[str]] = {}
+    for found in review.of(STREAM):
+        for mapping in found.mappings:
+            for table in tables_of(review, found, mapping):
+                (criteria,) = review.values(mapping.properties, "FilterCriteria")[:1]
+                filters = criteria.get("Filters", ()) if isinstance(criteria, Mapping) else ()
+                deployed[found.function.group, table] = [str(each["Pattern"]) for each in filters]
+    return {
+        (each.name, table): united(deployed[each.group, table], template.filter(each, table))
+        for each in template.functions
+        for table in each.subscribed
+        if (each.group, table) in deployed
+    }

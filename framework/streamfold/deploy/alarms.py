@@ -1,14 +1,15 @@
-"""The alarms of a deployment, as data: for each sort of function, for its tables and for its queue.
+"""The alarms of a deployment, as data: for each sort of function, for its tables and for its queue. And dashboards.
 
 A template holds them, ``testing.alarms`` evaluates those of a template, and docs/alarms.md has an entry for each. An
 alarm reads metrics of one function: two functions of an application never hide each other.
 """
 
-from collections.abc import Mapping
+import json
+from collections.abc import Mapping, Sequence
 from typing import Any, NamedTuple
 
 from streamfold.lambda_entry.queue import AGE_METRIC
-from streamfold.lambda_entry.telemetry import NAMESPACE
+from streamfold.lambda_entry.telemetry import NAMESPACE, unit_of
 from streamfold.routes.route import ROWS_LOST
 
 LAMBDA, TABLES, QUEUES = "AWS/Lambda", "AWS/DynamoDB", "AWS/SQS"
@@ -19,6 +20,7 @@ NOTHING_WRITTEN = "notBreaching"
 """Without a data point all is well: no invocation, no record."""
 AS_BEFORE = "ignore"
 """Without a data point the alarm stays as it is: the function runs once a day."""
+ABOVE = "GreaterThanThreshold"
 MINUTE, HOUR, DAY = 60, 3600, 86_400
 NO_POLLS = "IF(writes > 0 AND FILL(polls, 0) == 0, 1, 0)"
 """Somebody writes to the table, and the mapping does not even ask for records. A mapping that polls counts its polls,
@@ -44,6 +46,13 @@ class Alarm(NamedTuple):
     latest_seconds: int = 0  # a person may let it rise so late; 0: some times as late as here
     math: str = ""  # an expression of ``polls``, the metric, and ``writes`` to the table
 
+    @property
+    def unit(self) -> str:
+        """The unit of the metric. An alarm on another one never has data (User Guide, cloudwatch_concepts)."""
+        if self.namespace == NAMESPACE:
+            return unit_of(self.metric)
+        return "Milliseconds" if self.metric == "IteratorAge" else "Count"
+
     def resource(self, watched: str, dimensions: Mapping[str, Any], actions: Any) -> dict[str, Any]:
         """The alarm as CloudFormation takes it. ``dimensions``: with ``math`` also that of the table."""
         return {
@@ -54,7 +63,7 @@ class Alarm(NamedTuple):
                 "EvaluationPeriods": self.periods,
                 "DatapointsToAlarm": self.breaching,
                 "Threshold": self.threshold,
-                "ComparisonOperator": "GreaterThanThreshold",
+                "ComparisonOperator": ABOVE,
                 "TreatMissingData": self.missing,
                 "AlarmActions": actions,
             },
@@ -114,18 +123,29 @@ THROTTLES = Alarm(
     breaching=3,
 )
 PARKED = Alarm("Parked", "The function {} parked records: they wait for streamfold redrive", "parked")
+STREAM_AGE = Alarm(
+    "Age",
+    "The function {} is behind its stream by more than 15 minutes",
+    "IteratorAge",
+    LAMBDA,
+    FUNCTION,
+    statistic="Maximum",
+    periods=5,
+    breaching=5,
+    threshold=900_000,  # the metric counts milliseconds
+)
+QUEUE_AGE = Alarm(
+    "Age",
+    "A fan-out of {} is open for more than 30 minutes",
+    AGE_METRIC,
+    statistic="Maximum",
+    period=5 * MINUTE,  # the schedule measures so often
+    periods=2,
+    breaching=2,
+    threshold=1800,
+)
 OF_STREAM = (
-    Alarm(
-        "Age",
-        "The function {} is behind its stream by more than 15 minutes",
-        "IteratorAge",
-        LAMBDA,
-        FUNCTION,
-        statistic="Maximum",
-        periods=5,
-        breaching=5,
-        threshold=900_000,  # the metric counts milliseconds
-    ),
+    STREAM_AGE,
     ERRORS,
     THROTTLES,
     Alarm(
@@ -182,16 +202,7 @@ ROWS_GONE = Alarm(
 )
 """The alarm of a function with handlers that add to rows."""
 OF_QUEUE_FUNCTION = (
-    Alarm(
-        "Age",
-        "A fan-out of {} is open for more than 30 minutes",
-        AGE_METRIC,
-        statistic="Maximum",
-        period=5 * MINUTE,  # the schedule measures so often
-        periods=2,
-        breaching=2,
-        threshold=1800,
-    ),
+    QUEUE_AGE,
     ERRORS._replace(
         text="Invocations of the function {} stop, and fan-outs do not go on", period=5 * MINUTE, periods=3, breaching=2
     ),
@@ -237,3 +248,38 @@ OF_TABLE = tuple(
     for way in ("Read", "Write")
 )
 """Alarms of the application's table, and of the state's."""
+
+
+def dashboards(functions: Sequence[str], resources: Mapping[str, Any]) -> dict[str, Any]:
+    """The alarms of a template's resources, a row for each function and one for tables. Those with a condition have a
+    board of their own. ``functions``: their names.
+    """
+    rows: dict[str | None, dict[str, list[str]]] = {}
+    for name, resource in resources.items():
+        if resource["Type"] == "AWS::CloudWatch::Alarm":
+            owner = max((each for each in functions if name.startswith(each)), key=len, default="")
+            owner = owner or ("Tables" if name.endswith("Throttles") else "Queues")
+            rows.setdefault(resource.get("Condition"), {}).setdefault(owner, []).append(name)
+    return {
+        "Dashboard" if condition is None else "SearchDashboard": {
+            "Type": "AWS::CloudWatch::Dashboard",
+            "Properties": {"DashboardBody": {"Fn::Sub": _dashboard(own)}},
+            **({} if condition is None else {"Condition": condition}),
+        }
+        for condition, own in rows.items()
+    }
+
+
+def _dashboard(rows: Mapping[str, Sequence[str]]) -> str:
+    widgets = [
+        {
+            "type": "alarm",
+            "x": 0,
+            "y": 4 * number,
+            "width": 24,
+            "height": 4,
+            "properties": {"title": title, "alarms": [f"${{{name}.Arn}}" for name in names]},
+        }
+        for number, (title, names) in enumerate(rows.items())
+    ]
+    return json.dumps({"widgets": widgets})

@@ -1,6 +1,7 @@
-"""What a person may choose of a deployment: parameters of a template, with bounds and the reason of the default.
+"""The parameters of a template, and the conditions that follow from them.
 
-``--check`` takes any value within the bounds. docs/template.md has the same table.
+``CHOICES`` are those with bounds and a reason of the default: ``--check`` takes any value within the bounds.
+docs/template.md has the same table.
 """
 
 from typing import Any, NamedTuple
@@ -14,12 +15,17 @@ LOG_DAYS = (1, 3, 5, 7, 14, 30, 60, 90, 120, 150, 180, 365, 400, 545, 731, 1096,
 """Retentions of a log group (CloudWatch Logs API Reference, PutRetentionPolicy)."""
 MEMORY_MB_MIN, MEMORY_MB_MAX = 256, 10_240
 """A batch needs less, but the share of a CPU grows with the memory (Lambda Developer Guide, configuration-memory)."""
-FAILURE_DAYS_MAX = RETENTION_DAYS_MIN - 2
-"""A record may be a day old when the bucket gets it, and has to find its claims when it is redriven."""
-
+ARCHITECTURES = ("arm64", "x86_64")
+RECORD_DAYS = 1
+"""The age that a record may have when a bucket gets it: a stream keeps it for a day."""
 RECORD_AGE_SECONDS = 86_000
 """The mapping of a new deployment begins with the oldest record of the stream. With half a day, it gave up half of the
 stream before a function saw it. Some minutes remain for the failure bucket to get what is given up."""
+
+
+def failure_days_max(retention_days: float) -> float:
+    """The longest that failed records may be kept beside claims: one that is redriven has to find its claims."""
+    return retention_days - RECORD_DAYS - 1
 
 
 class Choice(NamedTuple):
@@ -95,7 +101,7 @@ CHOICES = (
         "Architecture",
         "arm64",
         "The processor. The functions hold pure Python only; a layer with binaries decides it",
-        values=("arm64", "x86_64"),
+        values=ARCHITECTURES,
     ),
     Choice(
         "RetentionDays",
@@ -106,10 +112,10 @@ CHOICES = (
     ),
     Choice(
         "FailureDays",
-        FAILURE_DAYS_MAX,
+        int(failure_days_max(RETENTION_DAYS_MIN)),
         "Days that failed records are kept, with their contents: shorter than claims",
         1,
-        FAILURE_DAYS_MAX,
+        int(failure_days_max(RETENTION_DAYS_MIN)),
     ),
     Choice("LogDays", 30, "Days that logs are kept. They hold no contents of items", values=LOG_DAYS),
     Choice(
@@ -121,3 +127,73 @@ CHOICES = (
     Choice("KeyArn", "", "A key of your own (KMS) for both tables; without one, DynamoDB's own key encrypts them"),
 )
 """In the order of the page."""
+
+
+def choice_of(name: str) -> Choice:
+    return next(each for each in CHOICES if each.name == name)
+
+
+ALARM_PARAMETERS = {
+    "AlarmTopicArn": {
+        "Type": "String",
+        "Default": "",
+        "Description": "The SNS topic that alarms are sent to; empty, and the stack makes one",
+    },
+    "AlarmMail": {
+        "Type": "String",
+        "Default": "",
+        "AllowedPattern": "^([^@ ]+@[^@ ]+)?$",
+        "Description": "A mail address that the stack's own topic sends alarms to",
+    },
+}
+SEARCH_PARAMETERS = {
+    "SearchEndpoint": {
+        "Type": "String",
+        "Default": "",
+        "AllowedPattern": "^(https://[^/@?# ]+)?$",
+        "Description": "Where documents go, https://HOST of an OpenSearch domain; empty: no search function",
+    },
+    "SearchDomain": {
+        "Type": "String",
+        "Default": "",
+        "AllowedPattern": "^([a-z][a-z0-9-]{2,27})?$",
+        "Description": "The name of that domain, in this account and region, for permissions",
+    },
+}
+REQUIRED_SEARCH_PARAMETERS = {
+    "SearchEndpoint": {
+        "Type": "String",
+        "AllowedPattern": "^https://[^/@?# ]+$",
+        "Description": "Where documents go, https://HOST of an OpenSearch domain",
+    },
+    "SearchDomain": {
+        "Type": "String",
+        "AllowedPattern": "^[a-z][a-z0-9-]{2,27}$",
+        "Description": "The name of that domain, in this account and region, for permissions",
+    },
+}
+"""Of an application with a search in a group of other handlers, none of which runs without an endpoint."""
+
+
+def _is_empty(parameter: str) -> dict[str, Any]:
+    return {"Fn::Equals": [{"Ref": parameter}, ""]}
+
+
+CONDITIONS = {
+    "OwnKey": {"Fn::Not": [_is_empty("KeyArn")]},
+    "OwnTopic": _is_empty("AlarmTopicArn"),
+    "Mails": {"Fn::And": [{"Condition": "OwnTopic"}, {"Fn::Not": [_is_empty("AlarmMail")]}]},
+    "NobodyIsNotified": {"Fn::And": [{"Condition": "OwnTopic"}, _is_empty("AlarmMail")]},
+}
+SEARCH_CONDITIONS = {"Searches": {"Fn::Not": [_is_empty("SearchEndpoint")]}}
+SEARCH_RULES = {
+    "SearchHasDomain": {
+        "RuleCondition": {"Fn::Not": [_is_empty("SearchEndpoint")]},
+        "Assertions": [
+            {
+                "Assert": {"Fn::Not": [_is_empty("SearchDomain")]},
+                "AssertDescription": "SearchEndpoint needs SearchDomain, the name of the domain behind it",
+            }
+        ],
+    }
+}

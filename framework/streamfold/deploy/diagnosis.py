@@ -4,7 +4,6 @@ A line is *good*, *bad*, or *not allowed to look*. It holds names of handlers, t
 counts; never keys or other contents of items.
 """
 
-import re
 from collections.abc import Callable, Iterator, Mapping
 from pathlib import Path
 from typing import Any, NamedTuple
@@ -12,17 +11,21 @@ from typing import Any, NamedTuple
 from streamfold.app import App
 from streamfold.batch.manifest import PARTIAL, RETIRED, Manifest
 from streamfold.batch.process import check_settings, undeclared_names
-from streamfold.deploy.choices import RECORD_AGE_SECONDS
+from streamfold.deploy.choices import choice_of
 from streamfold.deploy.deployed import LiveFunction, LiveMapping, NotAllowed, NotThere
+from streamfold.deploy.functions import STREAM
 from streamfold.deploy.rules import (
     AGE,
     DESTINATION,
     HALVES,
+    PARTIAL_RESPONSE,
     RESPONSES,
     RETRIES,
     STARTS,
+    TIMEOUT_SECONDS,
     DeploymentRule,
     mapping_rules,
+    pythons_of,
     timeout_rule,
     timeout_seconds_min,
 )
@@ -36,8 +39,6 @@ from streamfold.testing.mapping_settings import FOREVER
 GOOD, BAD, UNSEEN = "good", "bad", "not allowed to look"
 BY_SCHEDULE = "verify_handler"
 """Ends the handler of a function that a schedule calls."""
-REPORTS_ITEMS = "ReportBatchItemFailures"
-BYTE_CODE = re.compile(r"\.cpython-(\d)(\d+)(?:\.opt-\d)?\.pyc$")
 
 
 class Diagnosis(NamedTuple):
@@ -108,13 +109,10 @@ def byte_code(folder: Path, runtime: str) -> Diagnosis:
     """Whether the byte code of a build is of the function's Python."""
     if not folder.is_dir():
         return bad(f"{folder} is no folder", "build first, make build")
-    pythons = {
-        f"python{found[1]}.{found[2]}" for file in folder.rglob("*.pyc") if (found := BYTE_CODE.search(file.name))
-    }
+    pythons = pythons_of(folder)
     if not pythons:
         return good(f"{folder} has no byte code: the function starts slower")
-    if pythons != {runtime}:
-        others = ", ".join(sorted(pythons - {runtime}))
+    if others := ", ".join(sorted(pythons - {runtime})):
         return bad(
             f"{folder} has byte code of {others}, which {runtime} cannot use",
             f"build with {runtime}, make build BYTECODE=required",
@@ -146,7 +144,7 @@ def timeout(function: LiveFunction) -> Diagnosis:
     if not timeout_rule(stop).accepts(seconds):
         return bad(
             f"{seconds} seconds, and no call is begun in the last {stop} (STREAMFOLD_STOP_SECONDS)",
-            f"set Timeout to {timeout_seconds_min(stop):.0f} or more, for example 60",
+            f"set Timeout to {timeout_seconds_min(stop):.0f} or more, for example {TIMEOUT_SECONDS[STREAM]}",
         )
     return good(f"{seconds} seconds")
 
@@ -161,45 +159,57 @@ def is_enabled(content: Mapping[str, Any]) -> Diagnosis:
     return good(state)
 
 
-def response_type(content: Mapping[str, Any]) -> Diagnosis:
-    if not RESPONSES.holds(content):
-        return bad(
-            f"it lacks {REPORTS_ITEMS}: Lambda takes a batch with failures for done, and they are lost",
-            f"FunctionResponseTypes: [{REPORTS_ITEMS}]",
-        )
-    return good(REPORTS_ITEMS)
+class MappingLine(NamedTuple):
+    """A line about rules of a mapping, which says more than the rules do. {0} and {1} are values of the properties."""
+
+    rules: tuple[DeploymentRule, ...]
+    right: str
+    wrong: str
+    remedy: str
+
+
+RESPONSE_LINE = {
+    "response type": MappingLine(
+        (RESPONSES,),
+        PARTIAL_RESPONSE[0],
+        f"it lacks {PARTIAL_RESPONSE[0]}: Lambda takes a batch with failures for done, and they are lost",
+        f"FunctionResponseTypes: [{PARTIAL_RESPONSE[0]}]",
+    )
+}
+STREAM_LINES = {
+    "starting position": MappingLine(
+        (STARTS,),
+        "{0}",
+        "{0} misses records while a mapping is made",
+        f"make it anew with StartingPosition: {STARTS.value}",
+    ),
+    "bisect": MappingLine(
+        (HALVES,),
+        "on",
+        "a batch that ends the function is given up whole",
+        "set BisectBatchOnFunctionError: true on the mapping",
+    ),
+    "limits": MappingLine(
+        (RETRIES, AGE),
+        "{0} retries, {1} seconds",
+        "{0} retries, {1} seconds: without both limits a record is tried for ever, or lost",
+        "set " + " and ".join(f"{each.property}: {choice_of(each.choice).default}" for each in (RETRIES, AGE)),
+    ),
+}
+
+
+def mapping_line(content: Mapping[str, Any], line: MappingLine) -> Diagnosis:
+    """The diagnosis of a mapping's content."""
+    rules = _rules(content)
+    found = [(rule, rule.found(content)) for rule in line.rules]
+    values = [FOREVER if value is ABSENT and rule.choice else value for rule, value in found]  # a limit that is missing
+    if all(rules[rule.property].holds(content) for rule in line.rules):
+        return good(line.right.format(*values))
+    return bad(line.wrong.format(*values), line.remedy)
 
 
 def _rules(content: Mapping[str, Any]) -> Mapping[str, DeploymentRule]:
     return mapping_rules(kinesis=":kinesis:" in str(content.get("EventSourceArn", "")))
-
-
-def starting_position(content: Mapping[str, Any]) -> Diagnosis:
-    if not STARTS.holds(content):
-        return bad(
-            f"{content.get('StartingPosition')} misses records while a mapping is made",
-            "make it anew with StartingPosition: TRIM_HORIZON",
-        )
-    return good(str(content.get("StartingPosition")))
-
-
-def bisect(content: Mapping[str, Any]) -> Diagnosis:
-    if not HALVES.holds(content):
-        return bad(
-            "a batch that ends the function is given up whole", "set BisectBatchOnFunctionError: true on the mapping"
-        )
-    return good("on")
-
-
-def limits(content: Mapping[str, Any]) -> Diagnosis:
-    retries, age = content.get("MaximumRetryAttempts", FOREVER), content.get("MaximumRecordAgeInSeconds", FOREVER)
-    rules = _rules(content)
-    if not all(rules[rule.property].holds(content) for rule in (RETRIES, AGE)):
-        return bad(
-            f"{retries} retries, {age} seconds: without both limits a record is tried for ever, or lost",
-            f"set MaximumRetryAttempts: 20 and MaximumRecordAgeInSeconds: {RECORD_AGE_SECONDS}",
-        )
-    return good(f"{retries} retries, {age} seconds")
 
 
 def destination(mapping: LiveMapping) -> Diagnosis:
@@ -216,20 +226,22 @@ WITH_LINES = (STARTS, RESPONSES, HALVES, RETRIES, AGE, DESTINATION)
 
 def mapping_settings(content: Mapping[str, Any], rules: Mapping[str, DeploymentRule] | None = None) -> Diagnosis:
     """The rules of a mapping that have no line of their own. ``rules``: those of a queue's mapping."""
-    own = [
-        each
-        for each in (rules or _rules(content)).values()
-        if each.property not in {one.property for one in WITH_LINES}
-    ]
-    wrong = [rule for rule in own if not rule.holds(content)]
-    if wrong:
-        found = [(rule, rule.found(content)) for rule in wrong]
-        texts = [
-            f"{rule.property} is {'missing' if value is ABSENT else value}: expected {rule.expected}"
-            for rule, value in found
-        ]
-        return bad("; ".join(texts), f"set {' and '.join(rule.property for rule in wrong)} on the mapping")
-    return good(f"{len(own)} settings are right")
+    own = {**(rules or _rules(content))}
+    for each in WITH_LINES:
+        own.pop(each.property, None)
+    return obeys(content, *own.values(), on="the mapping")
+
+
+def obeys(content: Mapping[str, Any], *rules: DeploymentRule, on: str) -> Diagnosis:
+    """Whether what is deployed obeys rules. ``on``: what it is."""
+    wrong = [(rule, rule.found(content)) for rule in rules if not rule.holds(content)]
+    if not wrong:
+        return good(f"{len(rules)} settings are right")
+    texts = (
+        f"{rule.property} is {'missing' if value is ABSENT else value}: expected {rule.expected}"
+        for rule, value in wrong
+    )
+    return bad("; ".join(texts), f"set {' and '.join(rule.property for rule, _ in wrong)} on {on}")
 
 
 def partial_handlers(manifest: Manifest) -> Diagnosis:

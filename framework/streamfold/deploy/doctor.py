@@ -7,11 +7,13 @@ import json
 import re
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from datetime import UTC, datetime, timedelta
+from functools import partial
 from typing import Any
 
 from streamfold.app import App
 from streamfold.batch.manifest import RETIRED, Manifest
 from streamfold.batch.ownership import difference, guarded, key_of, parsed
+from streamfold.deploy.alarms import QUEUE_AGE, STREAM_AGE
 from streamfold.deploy.deployed import (
     DYNAMODB,
     KINESIS,
@@ -29,61 +31,64 @@ from streamfold.deploy.deployed import (
 )
 from streamfold.deploy.diagnosis import (
     BAD,
+    RESPONSE_LINE,
+    STREAM_LINES,
     UNSEEN,
     Diagnose,
     Diagnosis,
     DoctorLine,
+    MappingLine,
     bad,
-    bisect,
     count_of_mappings,
     destination,
     good,
     is_enabled,
     judged,
-    limits,
+    mapping_line,
     mapping_settings,
+    obeys,
     older_code,
     partial_handlers,
-    response_type,
     sample_value,
     settings_fit,
-    starting_position,
     timeout,
 )
-from streamfold.deploy.permissions import Place, Role, permissions
+from streamfold.deploy.functions import DeployedFunction, Deployment, Sort
+from streamfold.deploy.permissions import Place
 from streamfold.deploy.rules import (
+    CONSISTENCY,
+    FEWER_READERS,
     KEPT_LETTERS,
     MESSAGE_RULES,
     READERS_MAX,
     RECEIVES,
     RECOVERY,
+    STANDARD,
     TOO_MANY_READERS,
+    encryption_rules,
     has_foreign_readers,
     time_to_live_rules,
     visibility_rule,
 )
-from streamfold.deploy.template_file import ABSENT
 from streamfold.engines.keys import key_attributes
 from streamfold.engines.protocol import NamedTable
 from streamfold.errors import SettingsError, manual
-from streamfold.keys.table import MAIN, MARKED, NO_TRANSACTIONS, STATE, STRONG
+from streamfold.keys.table import MAIN, MARKED, NO_TRANSACTIONS, STATE
 from streamfold.ledger.state_keys import fan_outs_partition, identity_key
 from streamfold.parking import s3_location
-from streamfold.routes.checks import lacking
 from streamfold.settings import Settings
 from streamfold.testing.mapping_settings import Filters
 
 STARTED = re.compile(r'"started": ?(\d+)')
 """In a job's text: when it began, epoch seconds. Nothing else of it is looked at."""
-BOTH_IMAGES = "NEW_AND_OLD_IMAGES"
-LAG_SECONDS_MAX = 900
-"""As the alarm on the age of the stream."""
+LAG_SECONDS_MAX = STREAM_AGE.threshold / 1000
+"""As the alarm on the age of the stream, whose metric counts milliseconds."""
 LOOKED_BACK = timedelta(minutes=15)
-FAN_OUT_SECONDS_MAX = 3600
-"""A fan-out goes on within minutes; one that is open for longer has no function behind its queue, or fails."""
+FAN_OUT_SECONDS_MAX = QUEUE_AGE.threshold
+"""As the alarm. A fan-out goes on within minutes; one that is open for longer has no function behind its queue, or
+fails."""
 FindArn = Callable[[], str | None]
 """Gives the ARN of a resource, if anything names it."""
-MAKE_VISIBLE = "set VisibilityTimeout of the queue to {} or more"
 
 
 # With AWS.
@@ -94,6 +99,7 @@ class Doctor:
 
     def __init__(self, app: App, account: Account, functions: Sequence[LiveFunction], now: float) -> None:
         self.app = app
+        self.deployment = Deployment(app, "")
         self.account = account
         self.functions = functions
         self.now = now
@@ -129,31 +135,31 @@ class Doctor:
         if not mappings or _readable(function) is None:
             yield from judged(function.name, {"mapping": lambda: count_of_mappings(function)})
             return
-        kind = "queue" if all(each.service == SQS for each in mappings) else "stream"
+        kind: Sort = "queue" if all(each.service == SQS for each in mappings) else "stream"
         yield from judged(function.name, {"permissions": lambda: self._permissions(function, kind)})
         for mapping in mappings:
             yield from judged(function.name, self._mapping_checks(function, mapping))
 
     def _mapping_checks(self, function: LiveFunction, mapping: LiveMapping) -> Mapping[str, Diagnose]:
         content = mapping.content
-        shared: dict[str, Diagnose] = {
-            "mapping": lambda: is_enabled(content),
-            "response type": lambda: response_type(content),
-        }
+
+        def lines(given: Mapping[str, MappingLine]) -> dict[str, Diagnose]:
+            return {check: partial(mapping_line, content, line) for check, line in given.items()}
+
+        shared = {"mapping": lambda: is_enabled(content), **lines(RESPONSE_LINE)}
         if mapping.service == SQS:
             return shared | {
                 "mapping settings": lambda: mapping_settings(content, MESSAGE_RULES),
+                "queue settings": lambda: self._queue(mapping),
                 "queue visibility": lambda: self._visibility(function, mapping),
                 "dead letters": lambda: self._dead_letters(mapping),
             }
         return shared | {
-            "starting position": lambda: starting_position(content),
-            "bisect": lambda: bisect(content),
-            "limits": lambda: limits(content),
+            **lines(STREAM_LINES),
             "mapping settings": lambda: mapping_settings(content),
             "failure destination": lambda: destination(mapping),
             "filter": lambda: self._filter(function, mapping),
-            "readers": lambda: self._readers(mapping),
+            "readers": lambda: self._readers(function, mapping),
             "lag": lambda: self._lag(function),
             **({"failures waiting": lambda: self._failures(mapping)} if mapping.failures_to else {}),
         }
@@ -187,11 +193,13 @@ class Doctor:
     def _others(self, setting: str) -> list[int]:
         return [getattr(found, setting) for each in self.functions if (found := _readable(each)) is not None]
 
-    def _permissions(self, function: LiveFunction, kind: Any) -> Diagnosis:
-        settings = function.settings
+    def _permissions(self, function: LiveFunction, kind: Sort) -> Diagnosis:
+        group = function.settings.group
+        mapped = {logical_name(self.app, function.settings, each.table) for each in function.mappings}
         by_kinesis = any(each.service == KINESIS for each in function.mappings)
         kinesis = [*self.app.source_tables] if by_kinesis else []
-        granted = permissions(self.app, Role(kind, settings.group), kinesis=kinesis)
+        deployed = DeployedFunction(kind, group, self.deployment.routes(group), "")
+        granted = self.deployment.permissions(deployed, kinesis=kinesis, mapped=mapped)
         by_arn: dict[str, set[str]] = {}
         unknown: set[str] = set()
         for action, place in granted:
@@ -251,6 +259,10 @@ class Doctor:
             )
         return good("none waits")
 
+    def _queue(self, mapping: LiveMapping) -> Diagnosis:
+        queue = self.account.queue(queue_arn_url(mapping.source_arn))
+        return obeys(queue, STANDARD, *encryption_rules(queue), on="the queue")
+
     def _visibility(self, function: LiveFunction, mapping: LiveMapping) -> Diagnosis:
         seconds = int(self.account.queue(queue_arn_url(mapping.source_arn))["VisibilityTimeout"])
         timeout = int(function.described["Timeout"])
@@ -259,7 +271,7 @@ class Doctor:
             return bad(
                 f"the queue hides a message for {seconds} seconds, and the function runs for up to {timeout}: segments "
                 "come twice at once",
-                MAKE_VISIBLE.format(rule.value),
+                f"set VisibilityTimeout of the queue to {rule.value} or more",
             )
         return good(f"{seconds} seconds")
 
@@ -268,12 +280,11 @@ class Doctor:
         found = re.search(r'"deadLetterTargetArn"\s*:\s*"([^"]+)"', policy)
         if found is None:
             return bad("the queue has no dead-letter queue: a failing segment comes for ever", "give it one")
-        if not RECEIVES.holds({"RedrivePolicy": json.loads(policy)}):
-            return bad(f"its RedrivePolicy is {policy}: expected maxReceiveCount {RECEIVES.expected}", "set it so")
-        kept = self.account.queue(queue_arn_url(found[1])).get(KEPT_LETTERS.property, ABSENT)
-        if kept is not ABSENT and not KEPT_LETTERS.accepts(kept):
-            text = f"{KEPT_LETTERS.property} of the dead-letter queue is {kept}: expected {KEPT_LETTERS.expected}"
-            return bad(text, f"set it to {KEPT_LETTERS.value}")
+        dead = self.account.queue(queue_arn_url(found[1]))
+        receives = obeys({"RedrivePolicy": json.loads(policy)}, RECEIVES, on="the queue")
+        kept = obeys(dead, KEPT_LETTERS, *encryption_rules(dead), on="the dead-letter queue")
+        if BAD in (receives.state, kept.state):
+            return receives if receives.state == BAD else kept
         if count := self.account.messages(queue_arn_url(found[1])):
             return bad(f"{count} segments were given up", "streamfold jobs --ring queues them again")
         return good("none waits")
@@ -313,15 +324,16 @@ class Doctor:
                 keys = {name: {"S": sample_value(each)} for name, each in zip(names, text.split(" / "), strict=False)}
                 yield template, {"eventSource": "aws:dynamodb", "dynamodb": {"Keys": keys}}
 
-    def _readers(self, mapping: LiveMapping) -> Diagnosis:
+    def _readers(self, function: LiveFunction, mapping: LiveMapping) -> Diagnosis:
         listed = self.account.pages(*LISTED_MAPPINGS, EventSourceArn=mapping.source_arn)
         count = len([each for each in listed if each.get("State") != "Disabled"])
         if mapping.service != DYNAMODB or count <= READERS_MAX:
             return good(f"{count} of them")
-        if has_foreign_readers(count, len({route.group for route in self.app.routes})):
+        logical = logical_name(self.app, function.settings, mapping.table)
+        if has_foreign_readers(count, sum(logical in each.subscribed for each in self.deployment.functions)):
             return bad(
                 f"{count} mappings read the stream, and DynamoDB serves {READERS_MAX}",
-                f"run several groups in one function, or read through Kinesis ({manual('sources')})",
+                f"{FEWER_READERS} ({manual('sources')})",
             )
         return good(f"{count} of them, one for each group; {TOO_MANY_READERS} ({manual('sources')})")
 
@@ -352,6 +364,7 @@ class TableDoctor:
 
     def __init__(self, app: App, account: Account, functions: Sequence[LiveFunction], now: float) -> None:
         self.app = app
+        self.deployment = Deployment(app, "")
         self.account = account
         self.functions = functions
         self.now = now
@@ -378,25 +391,20 @@ class TableDoctor:
 
     def _consistency(self, real: str) -> Diagnosis:
         found = self.account.ask(DYNAMODB, "describe_table", TableName=real)["Table"]
-        if found.get("MultiRegionConsistency") == STRONG:
+        if not CONSISTENCY.holds(found):
             return bad(NO_TRANSACTIONS, f"give its rows a table of their own; {manual('sources')} says which")
         return good("within the region")
 
     def _stream(self, logical: str, real: str) -> Diagnosis:
         found = self.account.ask(DYNAMODB, "describe_table", TableName=real)["Table"].get("StreamSpecification", {})
         update = f"aws dynamodb update-table --table-name {real} --stream-specification StreamEnabled="
-        on = f"{update}true,StreamViewType={BOTH_IMAGES}"
+        on = f"{update}true,StreamViewType={self.deployment.view(self.app.tables[logical])}"
         if not found.get("StreamEnabled"):
             return bad("the stream is off", f"{on}, then map its ARN to the function")
         view = found["StreamViewType"]
-        for route in self.app.routes:
-            reads = any(each.key.table.name == logical for each in route.kind.subscriptions(route))
-            if reads and (why := lacking(route, view)):
-                off = f"{update}false && aws dynamodb wait table-exists --table-name {real}"
-                return bad(
-                    f"{route.kind} {route.name!r} {why}",
-                    f"when the function has read the stream to its end: {off} && {on}, then map the new ARN",
-                )
+        if why := self.deployment.lacking(logical, view):
+            off = f"{update}false && aws dynamodb wait table-exists --table-name {real}"
+            return bad(why[0], f"when the function has read the stream to its end: {off} && {on}, then map the new ARN")
         return good(f"on, {view}")
 
     def _time_to_live(self, table: str, attribute: str) -> Diagnosis:
@@ -490,7 +498,7 @@ class TableDoctor:
         old = [each for each in started if each < self.now - FAN_OUT_SECONDS_MAX]
         if old:
             return bad(
-                f"{len(old)} of {len(started)} are open for more than an hour",
+                f"{len(old)} of {len(started)} are open for more than {FAN_OUT_SECONDS_MAX / 60:.0f} minutes",
                 f"streamfold jobs shows them, {manual('fan-outs')} says what stops them",
             )
         return good(f"{len(started)} are open, none for long")

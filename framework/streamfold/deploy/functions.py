@@ -145,10 +145,20 @@ class Deployment:
         )
 
     def permissions(
-        self, function: DeployedFunction, *, kinesis: Collection[str] = (), encrypted: Collection[str] = ()
+        self,
+        function: DeployedFunction,
+        *,
+        kinesis: Collection[str] = (),
+        encrypted: Collection[str] = (),
+        mapped: Collection[str | None] = (),
     ) -> set[Permission]:
-        """What a function may do. Of a table that it writes to and whose stream it does not read, it asks less."""
-        read = function.subscribed
+        """What a function may do.
+
+        It may read the streams of the tables that its handlers subscribe to, and of those in ``mapped``. A table that
+        it only writes to has a stream, too: the function does not read that stream, and asks for the id of the table
+        only if handlers add to its rows. kinesis and encrypted: as in ``permissions``.
+        """
+        read = {*function.subscribed, *mapped}
         described = {*read, *marked_tables(function.routes), Place("state").name}
         found = permissions(self.app, function.runner, kinesis=kinesis, encrypted=encrypted)
         return {

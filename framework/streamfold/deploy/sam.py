@@ -1,12 +1,24 @@
-"""A template of SAM for an application: functions, mappings, tables, buckets, queue, alarms, as template.yaml."""
+"""A template of SAM for an application: functions, mappings, tables, buckets, queue, alarms, as template.yaml.
+
+Its parts are plain JSON for CDK, Terraform and others: ``${Table.Arn}`` in a text is the ARN of what the template calls
+``Table``, and ``${Table}`` its name. Its notes say what a person should know.
+"""
 
 import json
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from functools import cached_property
 from typing import Any, Literal, NamedTuple
 
 from streamfold.deploy import alarms
-from streamfold.deploy.choices import CHOICES
+from streamfold.deploy.choices import (
+    ALARM_PARAMETERS,
+    CHOICES,
+    CONDITIONS,
+    REQUIRED_SEARCH_PARAMETERS,
+    SEARCH_CONDITIONS,
+    SEARCH_PARAMETERS,
+    SEARCH_RULES,
+)
 from streamfold.deploy.filters import Filter, filter_of
 from streamfold.deploy.functions import (
     QUEUE,
@@ -19,18 +31,36 @@ from streamfold.deploy.functions import (
     ExistingTable,
     dimensions,
 )
-from streamfold.deploy.permissions import Place, Role, permissions, policy
+from streamfold.deploy.permissions import VERSION, Place, Role, permissions, policy
 from streamfold.deploy.rules import (
+    AGAIN,
+    BUCKET_RULES,
+    DAILY,
     DESTINATION,
+    DESTINATION_TYPE,
+    ENCRYPTED,
+    ENCRYPTED_REQUESTS,
+    FUNCTION_RULES,
     KEPT_LETTERS,
+    LOG_RULES,
     MESSAGE_RULES,
+    READERS_MAX,
     RECEIVES,
     RECOVERY,
+    RECURSION,
+    RETAINED,
+    TIMEOUT_SECONDS,
+    TOO_MANY_READERS,
+    TRUSTED,
+    ample_timeout_rule,
     as_properties,
+    key_schema,
     mapping_rules,
+    runtime_rule,
     time_to_live_rules,
     visibility_rule,
 )
+from streamfold.deploy.template_file import TemplateFile, Unknown
 from streamfold.keys.table import STATE, Table
 from streamfold.lambda_entry.queue import RING
 from streamfold.routes.route import GROUP
@@ -38,15 +68,9 @@ from streamfold.settings.readers import PREFIX
 
 TemplateValue = Any
 """A value of a template: plain, or a function of CloudFormation as an object."""
-TIMEOUT_SECONDS = {STREAM: 60, QUEUE: 120}
-"""Of a function: well above STREAMFOLD_STOP_SECONDS, and long enough for some pages of a segment."""
-VERIFIER_SECONDS = 900
-DAY_SECONDS = 86_400
 CUT_OFF = {"AbortIncompleteMultipartUpload": {"DaysAfterInitiation": 1}}
-LIVES_ON = {"DeletionPolicy": "Retain", "UpdateReplacePolicy": "Retain"}
+RETAINS = as_properties(RETAINED)
 GOES = {"DeletionPolicy": "Delete", "UpdateReplacePolicy": "Delete"}
-VERSION = "2012-10-17"
-"""Of the language of policies."""
 
 
 def ref(name: str) -> TemplateValue:
@@ -66,19 +90,14 @@ def if_(condition: str, one: TemplateValue, other: TemplateValue) -> TemplateVal
 
 
 NO_VALUE = ref("AWS::NoValue")
-LOG = {"Type": "AWS::Logs::LogGroup", **GOES, "Properties": {"RetentionInDays": ref("LogDays")}}
+LOG = {"Type": "AWS::Logs::LogGroup", **GOES, "Properties": as_properties(LOG_RULES)}
 USE_KEY = if_(
     "OwnKey", {"Sid": "UseKey", "Effect": "Allow", "Action": ["kms:Decrypt"], "Resource": ref("KeyArn")}, NO_VALUE
 )
 """All who use the tables need their key: DynamoDB decrypts them with the rights of the caller."""
 NOTIFIED = [if_("OwnTopic", ref("AlarmTopic"), ref("AlarmTopicArn"))]
-
-
-DAILY = {
-    "Daily": {
-        "Type": "Schedule",
-        "Properties": {"Schedule": "rate(1 day)", "Input": json.dumps({"sample": 2000, "tolerance": 60})},
-    }
+SAMPLED = {
+    "Daily": {"Type": "Schedule", "Properties": {"Schedule": DAILY, "Input": '{"sample": 2000, "tolerance": 60}'}}
 }
 PLACES: Mapping[str, TemplateValue] = {
     "state": att(STATE_RESOURCE),
@@ -178,7 +197,7 @@ class SamTemplate:
         for name, real in {**watched, STATE_RESOURCE: ref(STATE_RESOURCE)}.items():
             for alarm in alarms.OF_TABLE:
                 resources[f"{name}{alarm.name}"] = alarm.resource(name, {alarm.of: real}, NOTIFIED)
-        resources |= _dashboards(self.functions, resources)
+        resources |= alarms.dashboards([each.name for each in self.functions], resources)
         resources |= _topic()
         resources |= _bucket("FailureBucket", {"ExpirationInDays": ref("FailureDays")})
         if any(each.archives for each in self.functions):
@@ -242,18 +261,15 @@ class SamTemplate:
         return found
 
     def _function(self, function: DeployedFunction) -> dict[str, Any]:
-        own: dict[str, Any] = {"RecursiveLoop": "Allow"} if function.sort == QUEUE else {}
+        rules = [runtime_rule(self.runtime), *FUNCTION_RULES, ample_timeout_rule(function.sort)]
+        rules += [RECURSION] if function.sort == QUEUE else []
         return {
             "Type": "AWS::Serverless::Function",
             "Metadata": {"BuildMethod": "makefile"},
             "Properties": {
                 "CodeUri": ".",
                 "Handler": function.handler,
-                "Runtime": self.runtime,
-                "Architectures": [ref("Architecture")],
-                "MemorySize": ref("MemorySize"),
-                "Timeout": TIMEOUT_SECONDS.get(function.sort, VERIFIER_SECONDS),
-                **own,
+                **as_properties(rules),
                 "Role": att(f"{function.name}Role"),
                 "LoggingConfig": {"LogGroup": ref(f"{function.name}Log")},
                 "Environment": {"Variables": self.environment(function)},
@@ -283,14 +299,14 @@ class SamTemplate:
     def _events(self, function: DeployedFunction) -> dict[str, Any]:
         if function.sort == STREAM:
             return {self.tables.event(name): self._stream_event(function, name) for name in function.subscribed}
-        return _messages_of(function.queue) if function.sort == QUEUE else DAILY
+        return _messages_of(function.queue) if function.sort == QUEUE else SAMPLED
 
     def _stream_event(self, function: DeployedFunction, logical: str) -> dict[str, Any]:
         existing = self.existing.get(logical)
         criteria = self.filter(function, logical).criteria
         kinesis = existing is not None and existing.on_kinesis
-        own = as_properties(mapping_rules(kinesis=kinesis).values(), {DESTINATION.property: att("FailureBucket")})
-        own["DestinationConfig"]["OnFailure"]["Type"] = "S3"
+        rules = *mapping_rules(kinesis=kinesis).values(), DESTINATION_TYPE
+        own = as_properties(rules, {DESTINATION.property: att("FailureBucket")})
         return {
             "Type": "Kinesis" if kinesis else "DynamoDB",
             "Properties": {
@@ -346,7 +362,7 @@ class SamTemplate:
             found["Properties"]["StreamSpecification"] = {"StreamViewType": view}
         if table.indexes:
             found["Properties"]["GlobalSecondaryIndexes"] = [
-                {"IndexName": name, "KeySchema": _schema(list(keys)), "Projection": {"ProjectionType": "ALL"}}
+                {"IndexName": name, "KeySchema": key_schema(keys), "Projection": {"ProjectionType": "ALL"}}
                 for name, keys in table.indexes.items()
             ]
         return found
@@ -372,7 +388,7 @@ class SamTemplate:
 
 def _messages_of(queue: str) -> dict[str, Any]:
     messages = {"Queue": att(queue), **as_properties(MESSAGE_RULES.values())}
-    again = {"Schedule": "rate(5 minutes)", "Input": json.dumps(RING)}
+    again = {"Schedule": AGAIN, "Input": json.dumps(RING)}
     return {
         "Messages": {"Type": "SQS", "Properties": messages},
         "QueueAgain": {"Type": "Schedule", "Properties": again},
@@ -380,7 +396,7 @@ def _messages_of(queue: str) -> dict[str, Any]:
 
 
 def _role(statements: Sequence[TemplateValue]) -> dict[str, Any]:
-    trusted = {"Effect": "Allow", "Principal": {"Service": "lambda.amazonaws.com"}, "Action": "sts:AssumeRole"}
+    trusted = {"Effect": "Allow", **as_properties([TRUSTED]), "Action": "sts:AssumeRole"}
     own = {"PolicyName": "own", "PolicyDocument": {"Version": VERSION, "Statement": list(statements)}}
     trust = {"Version": VERSION, "Statement": [trusted]}
     return {"Type": "AWS::IAM::Role", "Properties": {"AssumeRolePolicyDocument": trust, "Policies": [own]}}
@@ -388,9 +404,7 @@ def _role(statements: Sequence[TemplateValue]) -> dict[str, Any]:
 
 def _queue(function: DeployedFunction) -> dict[str, Any]:
     name, dead = function.queue, f"{function.queue}Failures"
-    kept = {**as_properties([KEPT_LETTERS]), "SqsManagedSseEnabled": True}
-    properties = as_properties([visibility_rule(TIMEOUT_SECONDS[QUEUE], function.name), RECEIVES])
-    properties["SqsManagedSseEnabled"] = True
+    properties = as_properties([visibility_rule(TIMEOUT_SECONDS[QUEUE], function.name), RECEIVES, ENCRYPTED])
     properties["RedrivePolicy"]["deadLetterTargetArn"] = att(dead)
     policy = {
         "Queues": [ref(name), ref(dead)],
@@ -402,19 +416,15 @@ def _queue(function: DeployedFunction) -> dict[str, Any]:
     }
     return {
         name: {"Type": "AWS::SQS::Queue", "Properties": properties},
-        dead: {"Type": "AWS::SQS::Queue", "Properties": kept},
+        dead: {"Type": "AWS::SQS::Queue", "Properties": as_properties([KEPT_LETTERS, ENCRYPTED])},
         f"{name}Policy": {"Type": "AWS::SQS::QueuePolicy", "Properties": policy},
         **rising,
     }
 
 
 def _bucket(name: str, expiry: Mapping[str, Any]) -> dict[str, Any]:
-    blocks = ("BlockPublicAcls", "BlockPublicPolicy", "IgnorePublicAcls", "RestrictPublicBuckets")
     properties = {
-        "BucketEncryption": {
-            "ServerSideEncryptionConfiguration": [{"ServerSideEncryptionByDefault": {"SSEAlgorithm": "AES256"}}]
-        },
-        "PublicAccessBlockConfiguration": dict.fromkeys(blocks, True),
+        **as_properties(BUCKET_RULES),
         "OwnershipControls": {"Rules": [{"ObjectOwnership": "BucketOwnerEnforced"}]},
         "LifecycleConfiguration": {"Rules": [{"Id": "tidy", "Status": "Enabled", **expiry, **CUT_OFF}]},
     }
@@ -423,7 +433,7 @@ def _bucket(name: str, expiry: Mapping[str, Any]) -> dict[str, Any]:
         "PolicyDocument": _only_encrypted("s3:*", [att(name), sub(f"${{{name}.Arn}}/*")]),
     }
     return {
-        name: {"Type": "AWS::S3::Bucket", **LIVES_ON, "Properties": properties},
+        name: {"Type": "AWS::S3::Bucket", **RETAINS, "Properties": properties},
         f"{name}Policy": {"Type": "AWS::S3::BucketPolicy", "Properties": policy},
     }
 
@@ -438,27 +448,6 @@ def _topic() -> dict[str, Any]:
             "Properties": subscription,
         },
     }
-
-
-def _dashboards(functions: Sequence[DeployedFunction], resources: Mapping[str, Any]) -> dict[str, Any]:
-    """The alarms, a row for each function, and one for tables; those with a condition on a board of their own."""
-    rows: dict[str | None, dict[str, list[str]]] = {}
-    for name, resource in resources.items():
-        if resource["Type"] == "AWS::CloudWatch::Alarm":
-            owner = max((each.name for each in functions if name.startswith(each.name)), key=len, default="")
-            owner = owner or ("Tables" if name.endswith("Throttles") else "Queues")
-            rows.setdefault(resource.get("Condition"), {}).setdefault(owner, []).append(name)
-    found = {}
-    for condition, own in rows.items():
-        board: dict[str, Any] = {
-            "Type": "AWS::CloudWatch::Dashboard",
-            "Properties": {"DashboardBody": sub(_dashboard(own))},
-        }
-        found["Dashboard" if condition is None else "SearchDashboard"] = {
-            **board,
-            **({} if condition is None else {"Condition": condition}),
-        }
-    return found
 
 
 def _outputs(resources: Mapping[str, Any]) -> dict[str, Any]:
@@ -483,90 +472,19 @@ def _outputs(resources: Mapping[str, Any]) -> dict[str, Any]:
     return found
 
 
-ALARM_PARAMETERS = {
-    "AlarmTopicArn": {
-        "Type": "String",
-        "Default": "",
-        "Description": "The SNS topic that alarms are sent to; empty, and the stack makes one",
-    },
-    "AlarmMail": {
-        "Type": "String",
-        "Default": "",
-        "AllowedPattern": "^([^@ ]+@[^@ ]+)?$",
-        "Description": "A mail address that the stack's own topic sends alarms to",
-    },
-}
-SEARCH_PARAMETERS = {
-    "SearchEndpoint": {
-        "Type": "String",
-        "Default": "",
-        "AllowedPattern": "^(https://[^/@?# ]+)?$",
-        "Description": "Where documents go, https://HOST of an OpenSearch domain; empty: no search function",
-    },
-    "SearchDomain": {
-        "Type": "String",
-        "Default": "",
-        "AllowedPattern": "^([a-z][a-z0-9-]{2,27})?$",
-        "Description": "The name of that domain, in this account and region, for permissions",
-    },
-}
-REQUIRED_SEARCH_PARAMETERS = {
-    "SearchEndpoint": {
-        "Type": "String",
-        "AllowedPattern": "^https://[^/@?# ]+$",
-        "Description": "Where documents go, https://HOST of an OpenSearch domain",
-    },
-    "SearchDomain": {
-        "Type": "String",
-        "AllowedPattern": "^[a-z][a-z0-9-]{2,27}$",
-        "Description": "The name of that domain, in this account and region, for permissions",
-    },
-}
-"""Of an application with a search in a group of other handlers, none of which runs without an endpoint."""
-
-
-def _is_empty(parameter: str) -> TemplateValue:
-    return {"Fn::Equals": [ref(parameter), ""]}
-
-
-CONDITIONS = {
-    "OwnKey": {"Fn::Not": [_is_empty("KeyArn")]},
-    "OwnTopic": _is_empty("AlarmTopicArn"),
-    "Mails": {"Fn::And": [{"Condition": "OwnTopic"}, {"Fn::Not": [_is_empty("AlarmMail")]}]},
-    "NobodyIsNotified": {"Fn::And": [{"Condition": "OwnTopic"}, _is_empty("AlarmMail")]},
-}
-SEARCH_CONDITIONS = {"Searches": {"Fn::Not": [_is_empty("SearchEndpoint")]}}
-SEARCH_RULES = {
-    "SearchHasDomain": {
-        "RuleCondition": {"Fn::Not": [_is_empty("SearchEndpoint")]},
-        "Assertions": [
-            {
-                "Assert": {"Fn::Not": [_is_empty("SearchDomain")]},
-                "AssertDescription": "SearchEndpoint needs SearchDomain, the name of the domain behind it",
-            }
-        ],
-    }
-}
-
-
 def _stored(types: Mapping[str, str], attributes: Sequence[str], ttl: str | None) -> dict[str, Any]:
     """A table that outlives its stack and can be restored."""
     own_key = {"SSEEnabled": True, "SSEType": "KMS", "KMSMasterKeyId": ref("KeyArn")}
     properties: dict[str, Any] = {
         "BillingMode": "PAY_PER_REQUEST",
         "AttributeDefinitions": [{"AttributeName": name, "AttributeType": tag} for name, tag in types.items()],
-        "KeySchema": _schema(attributes),
+        "KeySchema": key_schema(attributes),
         **as_properties([RECOVERY]),
         "SSESpecification": if_("OwnKey", own_key, NO_VALUE),
     }
     if ttl is not None:
         properties |= as_properties(time_to_live_rules(ttl))
-    return {"Type": "AWS::DynamoDB::Table", **LIVES_ON, "Properties": properties}
-
-
-def _schema(attributes: Iterable[str]) -> list[dict[str, str]]:
-    both = zip(attributes, ("HASH", "RANGE"), strict=False)
-    return [{"AttributeName": name, "KeyType": kind} for name, kind in both]
+    return {"Type": "AWS::DynamoDB::Table", **RETAINS, "Properties": properties}
 
 
 def _only_encrypted(action: str, resources: Sequence[TemplateValue]) -> dict[str, Any]:
@@ -576,21 +494,86 @@ def _only_encrypted(action: str, resources: Sequence[TemplateValue]) -> dict[str
         "Principal": "*",
         "Action": action,
         "Resource": list(resources),
-        "Condition": {"Bool": {"aws:SecureTransport": False}},
+        **as_properties([ENCRYPTED_REQUESTS]),
     }
     return {"Version": VERSION, "Statement": [statement]}
 
 
-def _dashboard(rows: Mapping[str, Sequence[str]]) -> str:
-    widgets = [
-        {
-            "type": "alarm",
-            "x": 0,
-            "y": 4 * number,
-            "width": 24,
-            "height": 4,
-            "properties": {"title": title, "alarms": [f"${{{name}.Arn}}" for name in names]},
+# Parts and notes.
+
+STORED = ("AWS::DynamoDB::Table", "AWS::SQS::Queue", "AWS::S3::Bucket")
+OF_FUNCTION = ("Handler", "Runtime", "Timeout", "RecursiveLoop")
+
+
+def parts(template: SamTemplate) -> dict[str, Any]:
+    """The parts of a deployment: functions with environment, mappings, policy and alarms; tables, queues, buckets."""
+    file = TemplateFile(template.content)
+    functions: dict[str, Any] = {}
+    for each in template.functions:
+        own = file.resources[each.name].properties
+        (policy,) = file.resources[f"{each.name}Role"].properties["Policies"]
+        functions[each.name] = {
+            "group": each.group,
+            **{name: own[name] for name in OF_FUNCTION if name in own},
+            "Environment": plain(file, own["Environment"]["Variables"]),
+            "Events": plain(file, own["Events"]),
+            "Policy": plain(file, policy["PolicyDocument"]),
         }
-        for number, (title, names) in enumerate(rows.items())
-    ]
-    return json.dumps({"widgets": widgets})
+    kept = {name: each for name, each in file.resources.items() if each.type in STORED}
+    alarms = {name: each for name, each in file.resources.items() if each.type == "AWS::CloudWatch::Alarm"}
+    return {
+        "application": template.deployment.app.name,
+        "functions": functions,
+        "resources": {name: {"Type": each.type, **plain(file, each.properties)} for name, each in kept.items()},
+        "alarms": {name: plain(file, each.properties) for name, each in alarms.items()},
+        "notes": list(notes(template)),
+    }
+
+
+def plain(file: TemplateFile, value: Mapping[str, Any]) -> Any:
+    """A value of a template as texts and numbers: of a parameter its default, or ``${NAME}`` without one."""
+    # Of a condition, the last alternative is that of an option that nobody took.
+    return _as_text(file.alternatives(value)[-1] if "SSESpecification" in value else file.first(value))
+
+
+def _as_text(value: Any) -> Any:
+    if isinstance(value, Unknown):
+        return f"${{{value.parameter}}}" if value.parameter else value.text
+    if isinstance(value, Mapping):
+        return {name: _as_text(each) for name, each in value.items()}
+    return [_as_text(each) for each in value] if isinstance(value, list) else value
+
+
+def notes(template: SamTemplate) -> Iterator[str]:
+    """What a person should know of filters, readers and parameters, a sentence each."""
+    for function in template.functions:
+        for table in function.subscribed:
+            found = template.filter(function, table)
+            what = f"{function.name} reads all records of table {table!r}"
+            if found.widened_by:
+                yield f"{what}: keys of {', '.join(found.widened_by)} begin with a field, and no filter can name them."
+            elif not found.patterns:
+                yield f"{what}: its {len(set(function.subscribed[table]))} keys are too many for a filter."
+            elif not found.counts_removals:
+                yield (
+                    f"The stream of table {table!r} has no old images: {function.name} does not notice that somebody "
+                    "removed a row that handlers add to."
+                )
+    yield from _notes_of_readers(template)
+    if template.needs_search:
+        names = ", ".join(each.name for each in template.searches if not each.only_searches)
+        yield (
+            f"{names} has a search beside other handlers: SearchEndpoint is asked for. A search in a group of its own, "
+            'group="search", may be left out.'
+        )
+
+
+def _notes_of_readers(template: SamTemplate) -> Iterator[str]:
+    readers: dict[str, list[str]] = {}
+    for function in template.functions:
+        for table in function.subscribed:
+            readers.setdefault(table, []).append(function.name)
+    for table, names in readers.items():
+        existing = template.existing.get(table)
+        if len(names) > READERS_MAX and not (existing and existing.on_kinesis):
+            yield f"The stream of table {table!r} has {len(names)} readers, {', '.join(names)}: {TOO_MANY_READERS}."

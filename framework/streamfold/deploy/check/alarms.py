@@ -9,16 +9,14 @@ from streamfold.deploy import alarms
 from streamfold.deploy.alarms import NO_POLLS, Alarm
 from streamfold.deploy.check.review import FoundFunction, Review, described
 from streamfold.deploy.functions import QUEUE, STATE_TABLE, STREAM
-from streamfold.deploy.rules import number, one_of
+from streamfold.deploy.rules import ACTING, REACHING, SILENT, WITHOUT_POLL, alarm_rules, number
 from streamfold.deploy.template_file import ABSENT, Resource, Unknown
-from streamfold.lambda_entry.telemetry import NAMESPACE, unit_of
 from streamfold.settings.limits import SECONDS_A_DAY
 from streamfold.testing.alarms import parsed, value_of
 
 ALARM, COMPOSITE = "AWS::CloudWatch::Alarm", "AWS::CloudWatch::CompositeAlarm"
 STATE_OF = re.compile(r"""(ALARM|OK|INSUFFICIENT_DATA)\(\s*["']?([^"')]+)["']?\s*\)""")
 """What the rule of a composite alarm asks of another alarm (CloudWatch API Reference, PutCompositeAlarm)."""
-ABOVE, REACHING = "GreaterThanThreshold", "GreaterThanOrEqualToThreshold"
 LOWER, HIGHER = 15, 48
 """A threshold may be a fifteenth of ours, or 48 times as high: an age of records from a minute to half a day, which is
 half of what a stream keeps. A threshold in the wrong unit is out of it.
@@ -26,8 +24,6 @@ half of what a stream keeps. A threshold in the wrong unit is out of it.
 LATER = 12
 """How many times as late as ours an alarm may rise: one refused record within 12 minutes, before it is given
 up, if Lambda's pauses are those of ``testing.mapping``."""
-COUNTING = ("Sum", "Maximum", "Average")
-"""Statistics that are above 0 where anything was counted. ``SampleCount`` counts zeros too."""
 
 
 class ExpectedAlarm(NamedTuple):
@@ -186,19 +182,10 @@ def _check_alarm(review: Review, resource: Resource, alarm: Alarm) -> None:
         text = f"it computes with {alarm.metric}, which nobody judges here: expected that one of it is enough"
         review.advise(resource.name, "Properties.Metrics", text)
     else:
-        statistics = COUNTING if alarm.threshold == 0 else (alarm.statistic,)
-        review.require(at, given, "Statistic", one_of(*statistics), f"{alarm.statistic}")
-        unit = _unit(alarm)
-        review.require(at, given, "Unit", one_of(ABSENT, unit), f"no Unit, or {unit}: of others there is no data")
-        review.require(at, given, "ComparisonOperator", one_of(ABOVE, REACHING), f"{ABOVE}: more of it is worse")
+        review.obey(at, given, *alarm_rules(alarm))
         _check_threshold(review, resource, alarm)
         _check_periods(review, resource, alarm)
-        review.require(
-            at, given, "TreatMissingData", lambda value: value != "breaching", f"{alarm.missing}: nothing is no fault"
-        )
-    review.require(
-        at, given, "ActionsEnabled", lambda value: str(value).lower() != "false", "true: nobody is notified else"
-    )
+    review.obey(at, given, ACTING)
     _check_notifies(review, resource)
 
 
@@ -221,13 +208,6 @@ def _check_notifies(review: Review, resource: Resource) -> None:
     )
 
 
-def _unit(alarm: Alarm) -> str:
-    """The unit of a metric. An alarm on another one never has data (User Guide, cloudwatch_concepts)."""
-    if alarm.namespace == NAMESPACE:
-        return unit_of(alarm.metric)
-    return "Milliseconds" if alarm.metric == "IteratorAge" else "Count"
-
-
 def _notifies(actions: list[Any]) -> bool:
     return any(each for each in actions if each is not ABSENT)
 
@@ -235,7 +215,7 @@ def _notifies(actions: list[Any]) -> bool:
 def _may_act(review: Review, composite: Resource) -> bool:
     """Whether a composite alarm takes its actions, which it does if nothing is said."""
     enabled = review.template.first(composite.properties.get("ActionsEnabled", ABSENT))
-    return str(enabled).lower() != "false"
+    return isinstance(enabled, Unknown) or ACTING.accepts(enabled)
 
 
 def _notifies_by_others(review: Review, resource: Resource, acting: list[Resource]) -> bool:
@@ -283,10 +263,9 @@ def _check_heartbeat(review: Review, resource: Resource) -> None:
     """It rises where the metric of polls has no data point."""
     at, given = (resource.name, "Properties"), resource.properties
     if "Metrics" not in given:
-        silent = "breaching: a mapping that does not poll counts nothing"
-        review.require(at, given, "TreatMissingData", one_of("breaching"), silent)
+        review.obey(at, given, SILENT)
         return
-    review.require(at, given, "ComparisonOperator", one_of(ABOVE, REACHING), f"{ABOVE}: it is 1 without a poll")
+    review.obey(at, given, WITHOUT_POLL)
     found = review.template.first(given["Metrics"])
     metrics = [each for each in found if isinstance(each, Mapping)] if isinstance(found, list) else []
     periods = [number(each["MetricStat"].get("Period")) or 0 for each in metrics if "MetricStat" in each]
@@ -322,7 +301,7 @@ def _check_threshold(review: Review, resource: Resource, alarm: Alarm) -> None:
             expected = "0, so that one is enough"
         else:
             good = found is not None and alarm.threshold / LOWER <= found <= alarm.threshold * HIGHER
-            expected = f"{alarm.threshold:.0f}, or some of it: the metric counts {_unit(alarm).lower()}"
+            expected = f"{alarm.threshold:.0f}, or some of it: the metric counts {alarm.unit.lower()}"
         if not good and not isinstance(value, Unknown):
             review.wrong(resource.name, "Properties.Threshold", f"{described(value)}: expected {expected}")
 

@@ -2,28 +2,33 @@
 
 from collections import Counter
 from collections.abc import Iterable
+from itertools import product
 from typing import Any
 
 from streamfold.deploy.check.review import GROUP_VARIABLE, VARIABLES, FoundFunction, Review, described
-from streamfold.deploy.choices import MEMORY_MB_MAX, MEMORY_MB_MIN
 from streamfold.deploy.functions import QUEUE, STATE_TABLE, STREAM, VERIFIER
-from streamfold.deploy.rules import TIMEOUT_SECONDS_MAX, number, one_of, timeout_rule, within
+from streamfold.deploy.rules import (
+    FUNCTION_RULES,
+    RECURSION,
+    ample_timeout_rule,
+    caller_rule,
+    number,
+    pythons_of,
+    runtime_rule,
+    timeout_rule,
+    url_rule,
+)
 from streamfold.deploy.template_file import ABSENT, Unknown
 from streamfold.derivations.derivation import fans_out
 from streamfold.errors import SettingsError, manual
-from streamfold.lifecycle.verify import LOOKS_MAX, SPARE_SECONDS, TOLERANCE_SECONDS
 from streamfold.settings import INDEX_PREFIX, SECRETS, TABLE_PREFIX, Settings, undeclared_indexes, undeclared_tables
 from streamfold.settings.limits import STOP_SECONDS
 from streamfold.settings.readers import PREFIX
 
-ARCHITECTURES = ("arm64", "x86_64")
-STOPS = 2
-"""A function's time over STREAMFOLD_STOP_SECONDS, at least: within the rest, no call is begun."""
 SAME_EVERYWHERE = ("EPOCH", "RETENTION_DAYS", "AUDIT_KEY", "STATE_TABLE")
 """Settings that functions of one state must not have different values of."""
 PLACEHOLDER = "https://name.known.at/deployment"
 """A value that only a deployment knows, in a form that each reader of a setting takes."""
-URL_TYPES = ("AWS::Lambda::Url",)
 
 
 def check_functions(review: Review) -> None:
@@ -40,64 +45,20 @@ def check_functions(review: Review) -> None:
 
 def _check_properties(review: Review, found: FoundFunction) -> None:
     given, at = found.resource.properties, (found.name, "Properties")
-    runtime = review.runtime
-    review.require(
-        at, given, "Runtime", one_of(runtime), f"{runtime}, for which byte code is made; --runtime names another"
-    )
-    review.require(
-        at,
-        given,
-        "Architectures",
-        lambda value: value is ABSENT or (isinstance(value, list) and len(value) == 1 and value[0] in ARCHITECTURES),
-        "arm64 or x86_64",
-    )
-    memory = within(MEMORY_MB_MIN, MEMORY_MB_MAX, default=128)
-    review.require(at, given, "MemorySize", memory, f"{MEMORY_MB_MIN} MB or more: CPU grows with memory", "advice")
+    review.obey(at, given, runtime_rule(review.runtime), *FUNCTION_RULES)
     _check_timeout(review, found)
-    review.require(
-        at,
-        given,
-        "ReservedConcurrentExecutions",
-        lambda value: value is ABSENT or number(value) != 0,
-        "1 or more, or no such property: with 0 the function never runs",
-    )
-    review.require(
-        at,
-        given,
-        "FunctionUrlConfig.AuthType",
-        lambda value: value in (ABSENT, "AWS_IAM"),
-        "no URL of the function, or one with AuthType AWS_IAM: anybody could send it records",
-    )
-    review.require(
-        at,
-        given,
-        "AutoPublishAlias",
-        one_of(ABSENT),
-        f"no alias; with one, set STREAMFOLD_OLDER_CODE=on while two versions run ({manual('changing-code')})",
-        "advice",
-    )
     if found.sort == QUEUE:
-        review.require(
-            at, given, "RecursiveLoop", one_of("Allow"), "Allow: it sends itself messages, and Lambda stops that else"
-        )
-
-
-def _timeout_seconds_min(found: FoundFunction) -> float:
-    if found.sort == VERIFIER:
-        return 2 * LOOKS_MAX * TOLERANCE_SECONDS + SPARE_SECONDS
-    return STOPS * STOP_SECONDS
+        review.obey(at, given, RECURSION)
 
 
 def _check_byte_code(review: Review, found: FoundFunction) -> None:
     """Byte code of another Python is half of an archive and of no use: a function compiles it all at each start."""
-    build = review.builds / found.name if review.builds is not None else None
-    compiled = next(build.rglob("*.cpython-*.pyc"), None) if build is not None and build.is_dir() else None
+    pythons = pythons_of(review.builds / found.name) if review.builds is not None else set()
     runtime = review.template.first(found.resource.properties.get("Runtime", ABSENT))
-    if compiled is not None and isinstance(runtime, str):
-        tag = compiled.name.split(".")[-2].removeprefix("cpython-")
-        if f"python{tag[0]}.{tag[1:]}" != runtime:
-            text = f"it is {runtime}, and the built function has byte code of Python {tag[0]}.{tag[1:]}: build it again"
-            review.wrong(found.name, "Properties.Runtime", text)
+    if isinstance(runtime, str) and (others := sorted(pythons - {runtime})):
+        built = " and ".join(each.removeprefix("python") for each in others)
+        text = f"it is {runtime}, and the built function has byte code of Python {built}: build it again"
+        review.wrong(found.name, "Properties.Runtime", text)
 
 
 def _check_variables(review: Review, found: FoundFunction) -> None:
@@ -211,11 +172,10 @@ def _check_timeout(review: Review, found: FoundFunction) -> None:
     name = PREFIX + "STOP_SECONDS"
     stop = number(review.template.first(found.variables.get(name, ABSENT)))
     rule = timeout_rule(STOP_SECONDS if stop is None else stop)
-    at, given, shortest = (found.name, "Properties"), found.resource.properties, _timeout_seconds_min(found)
+    at, given = (found.name, "Properties"), found.resource.properties
     timeout = number(review.template.first(given.get("Timeout", 3)))
     if timeout is None or rule.accepts(timeout):
-        well = within(shortest, TIMEOUT_SECONDS_MAX, default=3)
-        review.require(at, given, "Timeout", well, f"{shortest:.0f} to {TIMEOUT_SECONDS_MAX} seconds", "advice")
+        review.obey(at, given, ample_timeout_rule(found.sort))
     elif stop is None:
         review.obey(at, given, rule)
     else:
@@ -224,23 +184,13 @@ def _check_timeout(review: Review, found: FoundFunction) -> None:
 
 
 def _check_urls(review: Review) -> None:
-    for resource in review.template.of_type(*URL_TYPES):
-        for found in review.functions:
-            if review.template.is_named(found.resource, resource.properties.get("TargetFunctionArn")):
-                expected = f"AWS_IAM, or no URL: anybody could send records to {found.name}"
-                review.require(
-                    (resource.name, "Properties"), resource.properties, "AuthType", one_of("AWS_IAM"), expected
-                )
-    for resource in review.template.of_type("AWS::Lambda::Permission"):
-        for found in review.functions:
-            if review.template.is_named(found.resource, resource.properties.get("FunctionName")):
-                review.require(
-                    (resource.name, "Properties"),
-                    resource.properties,
-                    "Principal",
-                    lambda value: value != "*",
-                    f"a service or an account: anybody could call {found.name}",
-                )
+    for kind, named, rule in (
+        ("AWS::Lambda::Url", "TargetFunctionArn", url_rule),
+        ("AWS::Lambda::Permission", "FunctionName", caller_rule),
+    ):
+        for resource, found in product(review.template.of_type(kind), review.functions):
+            if review.template.is_named(found.resource, resource.properties.get(named)):
+                review.obey((resource.name, "Properties"), resource.properties, rule(found.name))
 
 
 def _check_groups(review: Review) -> None:

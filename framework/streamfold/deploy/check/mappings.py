@@ -12,14 +12,16 @@ from streamfold.deploy.check.review import VARIABLES, FoundFunction, Review, des
 from streamfold.deploy.filters import PATTERNS_MAX, Beginning, beginnings_of, filter_of
 from streamfold.deploy.functions import QUEUE, STREAM, VERIFIER
 from streamfold.deploy.rules import (
+    AGAIN,
+    DAILY,
     DESTINATION,
+    DESTINATION_TYPE,
     MESSAGE_RULES,
     READERS_MAX,
     TOO_MANY_READERS,
     has_foreign_readers,
     mapping_rules,
     number,
-    one_of,
 )
 from streamfold.deploy.template_file import ABSENT, Mapped, Resource, Unknown
 from streamfold.errors import SettingsError, manual
@@ -127,7 +129,7 @@ def _check_destination(review: Review, mapping: Mapped) -> None:
 
     review.obey(at, mapping.properties, DESTINATION._replace(accepts=is_bucket))
     if "Events" in mapping.path:
-        review.require(at, mapping.properties, "DestinationConfig.OnFailure.Type", one_of("S3"), "S3")
+        review.obey(at, mapping.properties, DESTINATION_TYPE)
 
 
 # Filters.
@@ -287,7 +289,7 @@ def _check_queue(review: Review, found: FoundFunction) -> None:
     if not messages:
         review.wrong(found.name, "Properties.Events", "no queue calls it: expected an event of SQS with BatchSize 1")
     for each in messages:
-        _check_messages(review, each)
+        review.obey((each.resource, each.path), each.properties, *MESSAGE_RULES.values())
     sources = [review.template.resource_of(review.template.first(each.source)) for each in messages]
     for other in (*review.of(STREAM), found):
         if found.function.group in (None, other.function.group):
@@ -298,8 +300,7 @@ def _check_queue(review: Review, found: FoundFunction) -> None:
         review.wrong(
             resource,
             where,
-            f"no schedule queues segments again that stand still: expected rate(5 minutes) with the input "
-            f"{json.dumps(RING)}",
+            f"no schedule queues segments again that stand still: expected {AGAIN} with the input {json.dumps(RING)}",
         )
 
 
@@ -312,10 +313,6 @@ def _check_jobs(review: Review, found: FoundFunction, sources: Sequence[Resource
             f"{VARIABLES}.{PREFIX}JOBS",
             f"{described(queue.name)}: expected {calls}, which calls the function of it",
         )
-
-
-def _check_messages(review: Review, mapping: Mapped) -> None:
-    review.obey((mapping.resource, mapping.path), mapping.properties, *MESSAGE_RULES.values())
 
 
 def _queues_again(review: Review, mapping: Mapped) -> bool:
@@ -345,7 +342,7 @@ def rate_seconds(schedule: Any) -> float | None:
 def _check_verifier(review: Review, found: FoundFunction) -> None:
     schedules = [each for each in found.mappings if each.type.startswith("Schedule")]
     if not schedules:
-        review.wrong(found.name, "Properties.Events", "no schedule calls it: expected rate(1 day)")
+        review.wrong(found.name, "Properties.Events", f"no schedule calls it: expected {DAILY}")
     for each in schedules:
         if not _is_enabled(each.properties):
             review.wrong(each.resource, each.path, "the schedule is off: expected one that is on, each day")

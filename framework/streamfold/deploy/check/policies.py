@@ -10,10 +10,10 @@ from streamfold.deploy.check.review import FoundFunction, Review, described
 from streamfold.deploy.check.stores import statements
 from streamfold.deploy.functions import DESCRIBE, STATE_TABLE
 from streamfold.deploy.permissions import Permission, Place
+from streamfold.deploy.rules import ENCRYPTED_REQUESTS, TRUSTED
 from streamfold.deploy.template_file import ABSENT, PSEUDO, VARIABLE, Resource, Unknown, written_location
 from streamfold.settings.readers import PREFIX
 
-LAMBDA = "lambda.amazonaws.com"
 SERVICES = ("dynamodb", "kinesis", "s3", "sqs", "es", "logs")
 """Services that the framework calls. What a function is allowed of others is its handlers' own business."""
 LOG_ACTIONS = ("logs:CreateLogGroup", "logs:CreateLogStream", "logs:PutLogEvents")
@@ -76,16 +76,8 @@ def check_policies(review: Review) -> None:
 
 def _check_trust(review: Review, role: Resource) -> None:
     for number, statement in enumerate(statements(role.properties.get("AssumeRolePolicyDocument"))):
-        principal = review.template.first(statement.get("Principal", ABSENT))
-        services = principal.get("Service") if isinstance(principal, Mapping) else None
-        names = services if isinstance(services, list) else [services]
-        is_lambda = isinstance(principal, Mapping) and set(principal) == {"Service"} and set(names) == {LAMBDA}
-        if statement.get("Effect") != "Deny" and not is_lambda:
-            review.wrong(
-                role.name,
-                f"Properties.AssumeRolePolicyDocument.Statement.{number}.Principal",
-                f"{described(principal)}: expected the service {LAMBDA} alone, which runs the function",
-            )
+        if statement.get("Effect") != "Deny":
+            review.obey((role.name, f"Properties.AssumeRolePolicyDocument.Statement.{number}"), statement, TRUSTED)
 
 
 def _check_managed(review: Review, role: Resource) -> None:
@@ -257,7 +249,7 @@ def _check_denied(
         if each.given.get("Effect") != "Deny":
             continue
         condition = each.given.get("Condition")
-        if "SecureTransport" in str(condition):  # a call without encryption is never made
+        if ENCRYPTED_REQUESTS.accepts(condition):  # a call without encryption is never made
             continue
         denied = sorted({permission.action for permission in needed if each.denies(permission, places)})
         if denied:

@@ -1,23 +1,19 @@
 """A review of a template: its functions as they are found, and the findings, each with resource and path.
 
-A finding is *wrong* where the deployed application would lose, repeat or hide something, or not run. It is *advice*
-where a person may have a reason: memory, timeouts, aliases, parts that are left out, values that only AWS knows.
+A finding is *wrong* or *advice*, as the rule says that the value breaks. Values that only AWS knows are advice.
 """
 
 from collections.abc import Iterator, Mapping
 from importlib import import_module
 from pathlib import Path
-from typing import Any, Literal, NamedTuple
+from typing import Any, NamedTuple
 
 from streamfold.deploy.functions import ENTRIES, STREAM, DeployedFunction, Deployment, Sort
-from streamfold.deploy.rules import DeploymentRule, Predicate
+from streamfold.deploy.rules import ADVICE, WRONG, DeploymentRule, Level
 from streamfold.deploy.template_file import ABSENT, Mapped, Resource, TemplateFile, Unknown
 from streamfold.errors import shortened
 from streamfold.settings.readers import PREFIX
 
-Level = Literal["wrong", "advice"]
-WRONG: Level = "wrong"
-ADVICE: Level = "advice"
 VALUE_LETTERS_MAX = 120
 LAMBDA_TYPES = ("AWS::Serverless::Function", "AWS::Lambda::Function")
 VARIABLES = "Properties.Environment.Variables"
@@ -68,6 +64,8 @@ class Review:
         self.module = module
         self.runtime = runtime
         self.findings: list[TemplateFinding] = []
+        for name in template.repeated:
+            self.advise(name, "", "the name is there twice in one object, and only the last counts: expected it once")
         self.functions = list(self._functions())
 
     def wrong(self, resource: str, path: str, text: str) -> None:
@@ -90,28 +88,17 @@ class Review:
             found.append(below)
         return found
 
-    def require(
-        self,
-        at: tuple[str, str],
-        given: Mapping[str, Any],
-        path: str,
-        accepts: Predicate,
-        expected: str,
-        level: Level = WRONG,
-    ) -> None:
-        """Notes each value at a path that is not accepted. ``at``: the resource, and the path of ``given`` in it."""
+    def obey(self, at: tuple[str, str], given: Mapping[str, Any], *rules: DeploymentRule) -> None:
+        """Notes each value that a rule does not accept. ``at``: the resource, and the path of ``given`` in it."""
         resource, before = at
-        for value in self.values(given, path):
-            full = f"{before}.{path}" if before else path
-            if isinstance(value, Unknown):
-                self.advise(resource, full, f"{value.text} is known to AWS only: expected {expected}")
-            elif not accepts(value):
-                self.findings.append(TemplateFinding(level, resource, full, f"{described(value)}: expected {expected}"))
-
-    def obey(self, at: tuple[str, str], given: Mapping[str, Any], *rules: DeploymentRule, level: Level = WRONG) -> None:
-        """Notes each value that a rule does not accept."""
         for rule in rules:
-            self.require(at, given, rule.property, rule.accepts, rule.expected, level)
+            path = f"{before}.{rule.property}" if before else rule.property
+            for value in self.values(given, rule.property):
+                if isinstance(value, Unknown):
+                    self.advise(resource, path, f"{value.text} is known to AWS only: expected {rule.expected}")
+                elif not rule.accepts(value):
+                    text = f"{described(value)}: expected {rule.expected}"
+                    self.findings.append(TemplateFinding(rule.level, resource, path, text))
 
     def _functions(self) -> Iterator[FoundFunction]:
         for resource in self.template.of_type(*LAMBDA_TYPES):

@@ -4,20 +4,27 @@ from collections.abc import Iterable, Iterator, Mapping
 from typing import Any
 
 from streamfold.deploy.check.review import VARIABLES, FoundFunction, Review, described
+from streamfold.deploy.choices import RECORD_DAYS, failure_days_max
 from streamfold.deploy.functions import QUEUE, STATE_TABLE, STREAM
 from streamfold.deploy.rules import (
+    BUCKET_RULES,
+    CONSISTENCY,
+    ENCRYPTED_REQUESTS,
     KEPT_LETTERS,
+    LOG_RULES,
     RECEIVES,
     RECOVERY,
+    RETAINED,
     STANDARD,
-    is_on,
+    UNREAD,
+    encryption_rules,
+    key_schema,
     number,
-    one_of,
     time_to_live_rules,
     visibility_rule,
 )
 from streamfold.deploy.template_file import ABSENT, Resource, Unknown
-from streamfold.keys.table import NO_TRANSACTIONS, STATE, STRONG, Table
+from streamfold.keys.table import NO_TRANSACTIONS, STATE, Table
 from streamfold.settings.readers import PREFIX, RETENTION_DAYS_MIN
 
 TABLE, GLOBAL_TABLE, BUCKET, QUEUE_TYPE = (
@@ -26,11 +33,6 @@ TABLE, GLOBAL_TABLE, BUCKET, QUEUE_TYPE = (
     "AWS::S3::Bucket",
     "AWS::SQS::Queue",
 )
-KEPT = ("Retain", "RetainExceptOnCreate", "Snapshot")
-"""Deletion policies that keep what a resource holds."""
-RECORD_DAYS = 1
-"""The age that a record may have when a bucket gets it: a stream keeps it for a day."""
-BLOCKS = ("BlockPublicAcls", "BlockPublicPolicy", "IgnorePublicAcls", "RestrictPublicBuckets")
 
 
 def check_stores(review: Review) -> None:
@@ -84,12 +86,11 @@ def _check_table(review: Review, resource: Resource, table: Table) -> None:
         review.wrong(resource.name, "Type", f"{described(resource.type)}: expected {TABLE} for table {table.name!r}")
         return
     if any(key.table.name == table.name for route in review.deployment.app.routes for key in route.writes):
-        for value in review.values(given, "MultiRegionConsistency"):
-            if value == STRONG:
-                review.wrong(
-                    resource.name, "Properties.MultiRegionConsistency", f"{NO_TRANSACTIONS}: expected EVENTUAL"
-                )
-    _check_kept(review, resource)
+        for value in review.values(given, CONSISTENCY.property):
+            if not CONSISTENCY.accepts(value):
+                text = f"{NO_TRANSACTIONS}: expected {CONSISTENCY.expected}"
+                review.wrong(resource.name, f"Properties.{CONSISTENCY.property}", text)
+    review.obey((resource.name, ""), resource.body, *RETAINED)
     _check_keys(review, resource, table, review.deployment.app.key_types(table))
     if table.ttl is not None:
         review.obey(at, given, *time_to_live_rules(table.ttl))
@@ -108,26 +109,16 @@ def _check_state(review: Review, resource: Resource) -> None:
             "Type",
             f"{described(resource.type)}: expected {TABLE}. The state belongs to one region: a copy would count twice",
         )
-    _check_kept(review, resource)
+    review.obey((resource.name, ""), resource.body, *RETAINED)
     _check_keys(review, resource, STATE, dict.fromkeys(STATE.attributes, "S"))
     review.obey(at, given, *time_to_live_rules(str(STATE.ttl)))
     if resource.type == TABLE:
-        review.obey(at, given, RECOVERY)
-        nothing = "none: nothing is derived from the state"
-        review.require(at, given, "StreamSpecification", one_of(ABSENT), nothing, "advice")
-
-
-def _check_kept(review: Review, resource: Resource) -> None:
-    for name in ("DeletionPolicy", "UpdateReplacePolicy"):
-        review.require(
-            (resource.name, ""), resource.body, name, one_of(*KEPT), "Retain: what it holds outlives the stack"
-        )
+        review.obey(at, given, RECOVERY, UNREAD)
 
 
 def _check_keys(review: Review, resource: Resource, table: Table, types: Mapping[str, str]) -> None:
     given = resource.properties
-    both = zip(table.attributes, ("HASH", "RANGE"), strict=False)
-    schema = [{"AttributeName": name, "KeyType": kind} for name, kind in both]
+    schema = key_schema(table.attributes)
 
     def is_schema(value: Any) -> bool:
         return isinstance(value, list) and sorted(map(str, map(_sorted, value))) == sorted(
@@ -225,13 +216,8 @@ def _note(review: Review, found: dict[str, bool], values: Iterable[Any], *, is_f
 
 
 def _check_bucket(review: Review, resource: Resource, *, is_failures: bool) -> None:
-    at, given = (resource.name, "Properties"), resource.properties
-    _check_kept(review, resource)
-    for block in BLOCKS:
-        path = f"PublicAccessBlockConfiguration.{block}"
-        review.require(at, given, path, is_on, "true: it holds contents of items")
-    rules = "BucketEncryption.ServerSideEncryptionConfiguration"
-    review.require(at, given, rules, lambda value: isinstance(value, list) and bool(value), "a rule: AES256, or a key")
+    review.obey((resource.name, ""), resource.body, *RETAINED)
+    review.obey((resource.name, "Properties"), resource.properties, *BUCKET_RULES)
     if is_failures:
         _check_expiry(review, resource)
     _check_policies(review, resource, "AWS::S3::BucketPolicy", "Bucket")
@@ -246,7 +232,7 @@ def _check_expiry(review: Review, resource: Resource) -> None:
     for prefix in _failure_prefixes(review, resource):
         own = [rule for rule in rules if isinstance(rule, Mapping) and _expires(rule, prefix)]
         days = [each for rule in own if (each := number(rule.get("ExpirationInDays"))) is not None]
-        if not days or min(days) + RECORD_DAYS >= kept:
+        if not days or min(days) > failure_days_max(kept):
             is_now = f"it is {min(days):.0f} days" if days else f"nothing expires{f' below {prefix}' * bool(prefix)}"
             review.wrong(
                 resource.name,
@@ -302,12 +288,12 @@ def _check_policies(review: Review, resource: Resource, kind: str, named: str) -
             if is_denied and is_anybody(statement.get("Principal")) and not statement.get("Condition"):
                 text = f"it denies {statement.get('Action')} to everybody, the functions too: expected a condition"
                 review.wrong(policy.name, path, text)
-            encrypted = encrypted or (is_denied and "SecureTransport" in str(secure))
+            encrypted = encrypted or (is_denied and ENCRYPTED_REQUESTS.accepts(secure))
             if not is_denied and is_anybody(statement.get("Principal")) and not statement.get("Condition"):
                 text = f"it allows {statement.get('Action')} to anybody: expected no such statement"
                 review.wrong(policy.name, path, text)
     if not encrypted:
-        text = f"no {kind} denies requests without encryption: expected one with aws:SecureTransport false"
+        text = f"no {kind} denies requests without encryption: expected one with {ENCRYPTED_REQUESTS.expected}"
         review.wrong(resource.name, "Properties", text)
 
 
@@ -331,21 +317,15 @@ def is_anybody(principal: Any) -> bool:
 def _check_queue(review: Review, found: FoundFunction, queue: Resource) -> None:
     at, given = (queue.name, "Properties"), queue.properties
     timeout = number(review.template.first(found.resource.properties.get("Timeout", 3))) or 0
-    review.obey(at, given, visibility_rule(timeout, found.name), STANDARD, RECEIVES)
-    _check_encrypted(review, queue)
+    rules = visibility_rule(timeout, found.name), STANDARD, RECEIVES, *encryption_rules(given)
+    review.obey(at, given, *rules)
     _check_policies(review, queue, "AWS::SQS::QueuePolicy", "Queues")
     for target in review.values(given, "RedrivePolicy.deadLetterTargetArn"):
         dead = review.template.resource_of(target)
         if dead is not None and dead.type == QUEUE_TYPE:
-            review.obey((dead.name, "Properties"), dead.properties, KEPT_LETTERS)
-            _check_encrypted(review, dead)
+            rules = KEPT_LETTERS, *encryption_rules(dead.properties)
+            review.obey((dead.name, "Properties"), dead.properties, *rules)
             _check_policies(review, dead, "AWS::SQS::QueuePolicy", "Queues")
-
-
-def _check_encrypted(review: Review, queue: Resource) -> None:
-    if "KmsMasterKeyId" not in queue.properties:
-        at = (queue.name, "Properties")
-        review.require(at, queue.properties, "SqsManagedSseEnabled", is_on, "true, or a key (KmsMasterKeyId)")
 
 
 def _check_log(review: Review, found: FoundFunction) -> None:
@@ -361,7 +341,4 @@ def _check_log(review: Review, found: FoundFunction) -> None:
         if group is None:
             review.advise(found.name, path, "it is missing: without a log group of its own, the log is kept for ever")
     if group is not None:
-        at, kept = (group.name, "Properties"), "a number of days: the log is kept for ever else"
-        review.require(at, group.properties, "RetentionInDays", lambda value: number(value) is not None, kept)
-        standard = "STANDARD, or no such property: of other classes, CloudWatch makes no metrics of log lines"
-        review.require(at, group.properties, "LogGroupClass", one_of(ABSENT, "STANDARD"), standard)
+        review.obey((group.name, "Properties"), group.properties, *LOG_RULES)
