@@ -1,4 +1,4 @@
-"""The alarms of a deployment, as data: for each sort of function, for its tables and for its queue. And dashboards.
+"""The alarms of a deployment, as data: for each sort of function, for its tables and its queue. And their dashboards.
 
 A template holds them, ``testing.alarms`` evaluates those of a template, and docs/alarms.md has an entry for each. An
 alarm reads metrics of one function: two functions of an application never hide each other.

@@ -146,33 +146,25 @@ ALARM_PARAMETERS = {
         "Description": "A mail address that the stack's own topic sends alarms to",
     },
 }
-SEARCH_PARAMETERS = {
-    "SearchEndpoint": {
-        "Type": "String",
-        "Default": "",
-        "AllowedPattern": "^(https://[^/@?# ]+)?$",
-        "Description": "Where documents go, https://HOST of an OpenSearch domain; empty: no search function",
-    },
-    "SearchDomain": {
-        "Type": "String",
-        "Default": "",
-        "AllowedPattern": "^([a-z][a-z0-9-]{2,27})?$",
-        "Description": "The name of that domain, in this account and region, for permissions",
-    },
-}
-REQUIRED_SEARCH_PARAMETERS = {
-    "SearchEndpoint": {
-        "Type": "String",
-        "AllowedPattern": "^https://[^/@?# ]+$",
-        "Description": "Where documents go, https://HOST of an OpenSearch domain",
-    },
-    "SearchDomain": {
-        "Type": "String",
-        "AllowedPattern": "^[a-z][a-z0-9-]{2,27}$",
-        "Description": "The name of that domain, in this account and region, for permissions",
-    },
-}
-"""Of an application with a search in a group of other handlers, none of which runs without an endpoint."""
+
+
+def search_parameters(*, are_required: bool) -> dict[str, Any]:
+    """The parameters of a search server. A search beside other handlers of its group requires them: without a server,
+    none of these handlers runs.
+    """
+
+    def parameter(pattern: str, text: str) -> dict[str, Any]:
+        optional = {"Default": "", "AllowedPattern": f"^({pattern})?$"}
+        own = {"AllowedPattern": f"^{pattern}$"} if are_required else optional
+        return {"Type": "String", **own, "Description": text}
+
+    without = "" if are_required else "; empty: no search function"
+    where = f"Where documents go, https://HOST of an OpenSearch domain{without}"
+    domain = "The name of that domain, in this account and region, for permissions"
+    return {
+        "SearchEndpoint": parameter("https://[^/@?# ]+", where),
+        "SearchDomain": parameter("[a-z][a-z0-9-]{2,27}", domain),
+    }
 
 
 def _is_empty(parameter: str) -> dict[str, Any]:

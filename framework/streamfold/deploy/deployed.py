@@ -87,6 +87,9 @@ class Account:
             answer = self.ask(service, operation, **given, **{takes: answer[gives]})
             yield from answer.get(listed, ())
 
+    def table(self, name: str) -> Mapping[str, Any]:
+        return self.ask(DYNAMODB, "describe_table", TableName=name)["Table"]  # type: ignore[no-any-return]
+
     def objects(self, bucket: str, prefix: str) -> int:
         """How many objects a bucket has, up to ``LISTED_MAX``. Raises as ``ask``."""
         return int(self.ask("s3", "list_objects_v2", Bucket=bucket, Prefix=prefix, MaxKeys=LISTED_MAX)["KeyCount"])

@@ -6,13 +6,15 @@
 import json
 import re
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
 from datetime import UTC, datetime, timedelta
-from functools import partial
+from functools import cached_property, partial
 from typing import Any
 
 from streamfold.app import App
 from streamfold.batch.manifest import RETIRED, Manifest
 from streamfold.batch.ownership import difference, guarded, key_of, parsed
+from streamfold.deploy import rules
 from streamfold.deploy.alarms import QUEUE_AGE, STREAM_AGE
 from streamfold.deploy.deployed import (
     DYNAMODB,
@@ -55,21 +57,6 @@ from streamfold.deploy.diagnosis import (
 )
 from streamfold.deploy.functions import DeployedFunction, Deployment, Sort
 from streamfold.deploy.permissions import Place
-from streamfold.deploy.rules import (
-    CONSISTENCY,
-    FEWER_READERS,
-    KEPT_LETTERS,
-    MESSAGE_RULES,
-    READERS_MAX,
-    RECEIVES,
-    RECOVERY,
-    STANDARD,
-    TOO_MANY_READERS,
-    encryption_rules,
-    has_foreign_readers,
-    time_to_live_rules,
-    visibility_rule,
-)
 from streamfold.engines.keys import key_attributes
 from streamfold.engines.protocol import NamedTable
 from streamfold.errors import SettingsError, manual
@@ -77,6 +64,7 @@ from streamfold.keys.table import MAIN, MARKED, NO_TRANSACTIONS, STATE
 from streamfold.ledger.state_keys import fan_outs_partition, identity_key
 from streamfold.parking import s3_location
 from streamfold.settings import Settings
+from streamfold.settings.readers import PREFIX
 from streamfold.testing.mapping_settings import Filters
 
 STARTED = re.compile(r'"started": ?(\d+)')
@@ -94,15 +82,22 @@ FindArn = Callable[[], str | None]
 # With AWS.
 
 
-class Doctor:
-    """Looks at the functions of one application. ``now``: the time, in epoch seconds."""
+@dataclass
+class Look:
+    """What is looked at: an application, and its functions in an account. ``now``: the time, in epoch seconds."""
 
-    def __init__(self, app: App, account: Account, functions: Sequence[LiveFunction], now: float) -> None:
-        self.app = app
-        self.deployment = Deployment(app, "")
-        self.account = account
-        self.functions = functions
-        self.now = now
+    app: App
+    account: Account
+    functions: Sequence[LiveFunction]
+    now: float
+
+    @cached_property
+    def deployment(self) -> Deployment:
+        return Deployment(self.app, "")
+
+
+class Doctor(Look):
+    """Looks at the functions of one application."""
 
     def lines(self) -> Iterator[DoctorLine]:
         """All lines: of each function and its mappings, then of the tables and the state."""
@@ -114,7 +109,7 @@ class Doctor:
             yield from tables.table_lines(name, settings)
         for location in sorted({each.park for each in settings if each.park is not None}):
             yield from self._parked_lines(location)
-        for state in sorted({each.state_table or f"{self.app.name}-state" for each in settings}):
+        for state in sorted({state_name(self.app, each) for each in settings}):
             yield from tables.state_lines(state, settings)
 
     def _function_lines(self, function: LiveFunction) -> Iterator[DoctorLine]:
@@ -127,8 +122,10 @@ class Doctor:
             {
                 "older code": lambda: older_code(function.settings),
                 "timeout": lambda: timeout(function),
-                "epoch": lambda: self._epoch(function),
-                "retention": lambda: self._retention(function),
+                "epoch": lambda: self._as_high(function, "epoch", ", the highest", "this one is refused"),
+                "retention": lambda: self._as_high(
+                    function, "retention_days", " days, the longest", "claims of this one expire before a late redrive"
+                ),
             },
         )
         mappings = _mappings(function)
@@ -149,7 +146,7 @@ class Doctor:
         shared = {"mapping": lambda: is_enabled(content), **lines(RESPONSE_LINE)}
         if mapping.service == SQS:
             return shared | {
-                "mapping settings": lambda: mapping_settings(content, MESSAGE_RULES),
+                "mapping settings": lambda: mapping_settings(content, rules.MESSAGE_RULES),
                 "queue settings": lambda: self._queue(mapping),
                 "queue visibility": lambda: self._visibility(function, mapping),
                 "dead letters": lambda: self._dead_letters(mapping),
@@ -167,31 +164,19 @@ class Doctor:
     # --- the function -------------------------------------------------------------------------------------------------
 
     def _manifest(self, function: LiveFunction) -> Manifest:
-        return manifest_of(self.account, function.settings.state_table or f"{self.app.name}-state", self.app.name)
+        return manifest_of(self.account, state_name(self.app, function.settings), self.app.name)
 
-    def _epoch(self, function: LiveFunction) -> Diagnosis:
-        own, others = function.settings.epoch, self._others("epoch")
-        highest = max(self._manifest(function).epoch, own, *others)
+    def _as_high(self, function: LiveFunction, setting: str, right: str, otherwise: str) -> Diagnosis:
+        """Whether a number is not below that of another function, or of one that ran before."""
+        own, name = getattr(function.settings, setting), PREFIX + setting.upper()
+        others = [getattr(found, setting) for each in self.functions if (found := _readable(each)) is not None]
+        highest = max(getattr(self._manifest(function), setting), own, *others)
         if own < highest:
             return bad(
-                f"STREAMFOLD_EPOCH is {own}, and another function has or had {highest}: this one is refused",
-                f"set STREAMFOLD_EPOCH={highest} in all functions",
+                f"{name} is {own}, and another function has or had {highest}: {otherwise}",
+                f"set {name}={highest} in all functions",
             )
-        return good(f"{own}, the highest")
-
-    def _retention(self, function: LiveFunction) -> Diagnosis:
-        own, others = function.settings.retention_days, self._others("retention_days")
-        longest = max(self._manifest(function).retention_days, own, *others)
-        if own < longest:
-            return bad(
-                f"STREAMFOLD_RETENTION_DAYS is {own}, and another function has or had {longest}: claims of this one "
-                "expire before a late redrive",
-                f"set STREAMFOLD_RETENTION_DAYS={longest} in all functions",
-            )
-        return good(f"{own} days, the longest")
-
-    def _others(self, setting: str) -> list[int]:
-        return [getattr(found, setting) for each in self.functions if (found := _readable(each)) is not None]
+        return good(f"{own}{right}")
 
     def _permissions(self, function: LiveFunction, kind: Sort) -> Diagnosis:
         group = function.settings.group
@@ -261,12 +246,12 @@ class Doctor:
 
     def _queue(self, mapping: LiveMapping) -> Diagnosis:
         queue = self.account.queue(queue_arn_url(mapping.source_arn))
-        return obeys(queue, STANDARD, *encryption_rules(queue), on="the queue")
+        return obeys(queue, rules.STANDARD, *rules.encryption_rules(queue), on="the queue")
 
     def _visibility(self, function: LiveFunction, mapping: LiveMapping) -> Diagnosis:
         seconds = int(self.account.queue(queue_arn_url(mapping.source_arn))["VisibilityTimeout"])
         timeout = int(function.described["Timeout"])
-        rule = visibility_rule(timeout, function.name)
+        rule = rules.visibility_rule(timeout, function.name)
         if not rule.accepts(seconds):
             return bad(
                 f"the queue hides a message for {seconds} seconds, and the function runs for up to {timeout}: segments "
@@ -276,16 +261,15 @@ class Doctor:
         return good(f"{seconds} seconds")
 
     def _dead_letters(self, mapping: LiveMapping) -> Diagnosis:
-        policy = self.account.queue(queue_arn_url(mapping.source_arn)).get("RedrivePolicy", "")
-        found = re.search(r'"deadLetterTargetArn"\s*:\s*"([^"]+)"', policy)
-        if found is None:
+        policy = json.loads(self.account.queue(queue_arn_url(mapping.source_arn)).get("RedrivePolicy", "{}"))
+        if not (target := policy.get("deadLetterTargetArn")):
             return bad("the queue has no dead-letter queue: a failing segment comes for ever", "give it one")
-        dead = self.account.queue(queue_arn_url(found[1]))
-        receives = obeys({"RedrivePolicy": json.loads(policy)}, RECEIVES, on="the queue")
-        kept = obeys(dead, KEPT_LETTERS, *encryption_rules(dead), on="the dead-letter queue")
+        dead = self.account.queue(queue_arn_url(target))
+        receives = obeys({"RedrivePolicy": policy}, rules.RECEIVES, on="the queue")
+        kept = obeys(dead, rules.KEPT_LETTERS, *rules.encryption_rules(dead), on="the dead-letter queue")
         if BAD in (receives.state, kept.state):
             return receives if receives.state == BAD else kept
-        if count := self.account.messages(queue_arn_url(found[1])):
+        if count := self.account.messages(queue_arn_url(target)):
             return bad(f"{count} segments were given up", "streamfold jobs --ring queues them again")
         return good("none waits")
 
@@ -327,15 +311,15 @@ class Doctor:
     def _readers(self, function: LiveFunction, mapping: LiveMapping) -> Diagnosis:
         listed = self.account.pages(*LISTED_MAPPINGS, EventSourceArn=mapping.source_arn)
         count = len([each for each in listed if each.get("State") != "Disabled"])
-        if mapping.service != DYNAMODB or count <= READERS_MAX:
+        if mapping.service != DYNAMODB or count <= rules.READERS_MAX:
             return good(f"{count} of them")
         logical = logical_name(self.app, function.settings, mapping.table)
-        if has_foreign_readers(count, sum(logical in each.subscribed for each in self.deployment.functions)):
+        if rules.has_foreign_readers(count, sum(logical in each.subscribed for each in self.deployment.functions)):
             return bad(
-                f"{count} mappings read the stream, and DynamoDB serves {READERS_MAX}",
-                f"{FEWER_READERS} ({manual('sources')})",
+                f"{count} mappings read the stream, and DynamoDB serves {rules.READERS_MAX}",
+                f"{rules.FEWER_READERS} ({manual('sources')})",
             )
-        return good(f"{count} of them, one for each group; {TOO_MANY_READERS} ({manual('sources')})")
+        return good(f"{count} of them, one for each group; {rules.TOO_MANY_READERS} ({manual('sources')})")
 
     def _lag(self, function: LiveFunction) -> Diagnosis:
         until = datetime.fromtimestamp(self.now, UTC)
@@ -359,15 +343,8 @@ class Doctor:
         return good(f"{seconds:,.0f} seconds")
 
 
-class TableDoctor:
+class TableDoctor(Look):
     """Looks at the tables of one application, and at its state."""
-
-    def __init__(self, app: App, account: Account, functions: Sequence[LiveFunction], now: float) -> None:
-        self.app = app
-        self.deployment = Deployment(app, "")
-        self.account = account
-        self.functions = functions
-        self.now = now
 
     def table_lines(self, logical: str, settings: Iterable[Settings]) -> Iterator[DoctorLine]:
         for real in sorted({real_name(each, logical) for each in settings}):
@@ -390,13 +367,13 @@ class TableDoctor:
         return {**checks, "recovery": lambda: self._recovery(real)}
 
     def _consistency(self, real: str) -> Diagnosis:
-        found = self.account.ask(DYNAMODB, "describe_table", TableName=real)["Table"]
-        if not CONSISTENCY.holds(found):
+        found = self.account.table(real)
+        if not rules.CONSISTENCY.holds(found):
             return bad(NO_TRANSACTIONS, f"give its rows a table of their own; {manual('sources')} says which")
         return good("within the region")
 
     def _stream(self, logical: str, real: str) -> Diagnosis:
-        found = self.account.ask(DYNAMODB, "describe_table", TableName=real)["Table"].get("StreamSpecification", {})
+        found = self.account.table(real).get("StreamSpecification", {})
         update = f"aws dynamodb update-table --table-name {real} --stream-specification StreamEnabled="
         on = f"{update}true,StreamViewType={self.deployment.view(self.app.tables[logical])}"
         if not found.get("StreamEnabled"):
@@ -412,7 +389,7 @@ class TableDoctor:
         status, name = answer["TimeToLiveStatus"], answer.get("AttributeName")
         is_on = status in ("ENABLED", "ENABLING")
         live = {"TimeToLiveSpecification": {"AttributeName": name, "Enabled": is_on}}
-        if all(rule.holds(live) for rule in time_to_live_rules(attribute)):
+        if all(rule.holds(live) for rule in rules.time_to_live_rules(attribute)):
             return good(f"by {attribute}")
         command = f"aws dynamodb update-time-to-live --table-name {table} --time-to-live-specification "
         remedy = f"{command}Enabled=true,AttributeName={attribute}"
@@ -424,7 +401,7 @@ class TableDoctor:
         answer = self.account.ask(DYNAMODB, "describe_continuous_backups", TableName=table)
         found = answer["ContinuousBackupsDescription"].get("PointInTimeRecoveryDescription", {})
         is_enabled = found.get("PointInTimeRecoveryStatus") == "ENABLED"
-        if not RECOVERY.holds({"PointInTimeRecoverySpecification": {"PointInTimeRecoveryEnabled": is_enabled}}):
+        if not rules.RECOVERY.holds({"PointInTimeRecoverySpecification": {"PointInTimeRecoveryEnabled": is_enabled}}):
             return bad(
                 "point-in-time recovery is off",
                 f"aws dynamodb update-continuous-backups --table-name {table} --point-in-time-recovery-specification "
@@ -434,7 +411,7 @@ class TableDoctor:
 
     def state_lines(self, table: str, settings: Iterable[Settings]) -> Iterator[DoctorLine]:
         """The lines of a state. settings: those of all functions; some may name another state."""
-        own = [each for each in settings if table == (each.state_table or f"{self.app.name}-state")]
+        own = [each for each in settings if table == state_name(self.app, each)]
         yield from judged(
             table,
             {
@@ -449,7 +426,7 @@ class TableDoctor:
         )
 
     def _one_region(self, table: str) -> Diagnosis:
-        found = self.account.ask(DYNAMODB, "describe_table", TableName=table)["Table"]
+        found = self.account.table(table)
         regions = sorted(str(each.get("RegionName")) for each in found.get("Replicas", ()))
         if regions:
             return bad(
@@ -481,7 +458,7 @@ class TableDoctor:
         return found
 
     def _named(self, table: str) -> NamedTable:
-        found = self.account.ask(DYNAMODB, "describe_table", TableName=table)["Table"]
+        found = self.account.table(table)
         return NamedTable(table, found.get("TableId"))
 
     def _fan_outs(self, table: str) -> Diagnosis:
@@ -504,6 +481,10 @@ class TableDoctor:
         return good(f"{len(started)} are open, none for long")
 
 
+def state_name(app: App, settings: Settings) -> str:
+    return settings.state_table or f"{app.name}-state"
+
+
 def real_name(settings: Settings, logical: str) -> str:
     return settings.real_name(logical) or logical
 
@@ -519,9 +500,6 @@ def arn_of(app: App, account: Account, function: LiveFunction, place: Place) -> 
     settings, mappings = function.settings, function.mappings
     partition = str(function.described["Role"]).split(":")[1]
 
-    def table(real: str) -> str:
-        return str(account.ask(DYNAMODB, "describe_table", TableName=real)["Table"]["TableArn"])
-
     def bucket(location: str | None, behind: str = "") -> str | None:
         if location is None or not location.startswith("s3://"):
             return None
@@ -534,8 +512,8 @@ def arn_of(app: App, account: Account, function: LiveFunction, place: Place) -> 
 
     failures = next((each.failures_to for each in mappings if bucket_of(each.failures_to) is not None), None)
     found: Mapping[str, FindArn] = {
-        "table": lambda: table(real_name(settings, place.name)),
-        "state": lambda: table(settings.state_table or f"{app.name}-state"),
+        "table": lambda: str(account.table(real_name(settings, place.name))["TableArn"]),
+        "state": lambda: str(account.table(state_name(app, settings))["TableArn"]),
         "stream": lambda: stream(place.name),
         "failure bucket": lambda: failures,
         "failures": lambda: failures and f"{failures}/aws/lambda/x",

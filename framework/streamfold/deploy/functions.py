@@ -65,7 +65,6 @@ class DeployedFunction(NamedTuple):
 
     @property
     def queue(self) -> str:
-        """The name of its queue in a template."""
         return self._replace(sort=QUEUE).name.removesuffix("Spreader") + "Doorbell"
 
     @property
@@ -170,7 +169,6 @@ class Deployment:
 
     @cached_property
     def sources(self) -> tuple[Table, ...]:
-        """The tables whose streams are read."""
         read = dict.fromkeys(name for each in self.functions for name in each.subscribed)
         return tuple(self.app.tables[name] for name in read)
 

@@ -319,7 +319,6 @@ def timeout_seconds_min(stop_seconds: float) -> float:
 
 
 def timeout_rule(stop_seconds: float) -> DeploymentRule:
-    """The rule of such a function."""
     shortest = timeout_seconds_min(stop_seconds)
     return DeploymentRule(
         "Timeout",
@@ -344,7 +343,6 @@ def url_rule(function: str) -> DeploymentRule:
 
 
 def caller_rule(function: str) -> DeploymentRule:
-    """The rule of a permission to call a function."""
     return DeploymentRule(
         "Principal", lambda value: value != "*", f"a service or an account: anybody could call {function}"
     )
@@ -423,7 +421,6 @@ def time_to_live_rules(attribute: str) -> Sequence[DeploymentRule]:
 
 
 def key_schema(attributes: Iterable[str]) -> list[dict[str, str]]:
-    """The schema of a key of these attributes, of a table or an index."""
     both = zip(attributes, ("HASH", "RANGE"), strict=False)
     return [{"AttributeName": name, "KeyType": kind} for name, kind in both]
 

@@ -9,15 +9,14 @@ from collections.abc import Iterator, Mapping, Sequence
 from functools import cached_property
 from typing import Any, Literal, NamedTuple
 
-from streamfold.deploy import alarms
+from streamfold.deploy import alarms, rules
 from streamfold.deploy.choices import (
     ALARM_PARAMETERS,
     CHOICES,
     CONDITIONS,
-    REQUIRED_SEARCH_PARAMETERS,
     SEARCH_CONDITIONS,
-    SEARCH_PARAMETERS,
     SEARCH_RULES,
+    search_parameters,
 )
 from streamfold.deploy.filters import Filter, filter_of
 from streamfold.deploy.functions import (
@@ -32,34 +31,7 @@ from streamfold.deploy.functions import (
     dimensions,
 )
 from streamfold.deploy.permissions import VERSION, Place, Role, permissions, policy
-from streamfold.deploy.rules import (
-    AGAIN,
-    BUCKET_RULES,
-    DAILY,
-    DESTINATION,
-    DESTINATION_TYPE,
-    ENCRYPTED,
-    ENCRYPTED_REQUESTS,
-    FUNCTION_RULES,
-    KEPT_LETTERS,
-    LOG_RULES,
-    MESSAGE_RULES,
-    READERS_MAX,
-    RECEIVES,
-    RECOVERY,
-    RECURSION,
-    RETAINED,
-    TIMEOUT_SECONDS,
-    TOO_MANY_READERS,
-    TRUSTED,
-    ample_timeout_rule,
-    as_properties,
-    key_schema,
-    mapping_rules,
-    runtime_rule,
-    time_to_live_rules,
-    visibility_rule,
-)
+from streamfold.deploy.rules import as_properties
 from streamfold.deploy.template_file import TemplateFile, Unknown
 from streamfold.keys.table import STATE, Table
 from streamfold.lambda_entry.queue import RING
@@ -69,7 +41,7 @@ from streamfold.settings.readers import PREFIX
 TemplateValue = Any
 """A value of a template: plain, or a function of CloudFormation as an object."""
 CUT_OFF = {"AbortIncompleteMultipartUpload": {"DaysAfterInitiation": 1}}
-RETAINS = as_properties(RETAINED)
+RETAINS = as_properties(rules.RETAINED)
 GOES = {"DeletionPolicy": "Delete", "UpdateReplacePolicy": "Delete"}
 
 
@@ -90,14 +62,14 @@ def if_(condition: str, one: TemplateValue, other: TemplateValue) -> TemplateVal
 
 
 NO_VALUE = ref("AWS::NoValue")
-LOG = {"Type": "AWS::Logs::LogGroup", **GOES, "Properties": as_properties(LOG_RULES)}
+LOG = {"Type": "AWS::Logs::LogGroup", **GOES, "Properties": as_properties(rules.LOG_RULES)}
 USE_KEY = if_(
     "OwnKey", {"Sid": "UseKey", "Effect": "Allow", "Action": ["kms:Decrypt"], "Resource": ref("KeyArn")}, NO_VALUE
 )
 """All who use the tables need their key: DynamoDB decrypts them with the rights of the caller."""
 NOTIFIED = [if_("OwnTopic", ref("AlarmTopic"), ref("AlarmTopicArn"))]
 SAMPLED = {
-    "Daily": {"Type": "Schedule", "Properties": {"Schedule": DAILY, "Input": '{"sample": 2000, "tolerance": 60}'}}
+    "Daily": {"Type": "Schedule", "Properties": {"Schedule": rules.DAILY, "Input": '{"sample": 2000, "tolerance": 60}'}}
 }
 PLACES: Mapping[str, TemplateValue] = {
     "state": att(STATE_RESOURCE),
@@ -136,7 +108,6 @@ class TableNames(NamedTuple):
         return att(self.resource(logical))
 
     def stream_arn(self, logical: str) -> TemplateValue:
-        """The ARN of a table's stream."""
         existing = self.existing.get(logical)
         return existing.stream if existing else att(self.resource(logical), "StreamArn")
 
@@ -261,15 +232,15 @@ class SamTemplate:
         return found
 
     def _function(self, function: DeployedFunction) -> dict[str, Any]:
-        rules = [runtime_rule(self.runtime), *FUNCTION_RULES, ample_timeout_rule(function.sort)]
-        rules += [RECURSION] if function.sort == QUEUE else []
+        own = [rules.runtime_rule(self.runtime), *rules.FUNCTION_RULES, rules.ample_timeout_rule(function.sort)]
+        own += [rules.RECURSION] if function.sort == QUEUE else []
         return {
             "Type": "AWS::Serverless::Function",
             "Metadata": {"BuildMethod": "makefile"},
             "Properties": {
                 "CodeUri": ".",
                 "Handler": function.handler,
-                **as_properties(rules),
+                **as_properties(own),
                 "Role": att(f"{function.name}Role"),
                 "LoggingConfig": {"LogGroup": ref(f"{function.name}Log")},
                 "Environment": {"Variables": self.environment(function)},
@@ -305,14 +276,13 @@ class SamTemplate:
         existing = self.existing.get(logical)
         criteria = self.filter(function, logical).criteria
         kinesis = existing is not None and existing.on_kinesis
-        rules = *mapping_rules(kinesis=kinesis).values(), DESTINATION_TYPE
-        own = as_properties(rules, {DESTINATION.property: att("FailureBucket")})
+        of_mapping = *rules.mapping_rules(kinesis=kinesis).values(), rules.DESTINATION_TYPE
         return {
             "Type": "Kinesis" if kinesis else "DynamoDB",
             "Properties": {
                 "Stream": self.tables.stream_arn(logical),
                 **({} if criteria is None else {"FilterCriteria": criteria}),
-                **own,
+                **as_properties(of_mapping, {rules.DESTINATION.property: att("FailureBucket")}),
             },
         }
 
@@ -362,7 +332,7 @@ class SamTemplate:
             found["Properties"]["StreamSpecification"] = {"StreamViewType": view}
         if table.indexes:
             found["Properties"]["GlobalSecondaryIndexes"] = [
-                {"IndexName": name, "KeySchema": key_schema(keys), "Projection": {"ProjectionType": "ALL"}}
+                {"IndexName": name, "KeySchema": rules.key_schema(keys), "Projection": {"ProjectionType": "ALL"}}
                 for name, keys in table.indexes.items()
             ]
         return found
@@ -378,7 +348,7 @@ class SamTemplate:
             }
         }
         if self.searches:
-            found |= REQUIRED_SEARCH_PARAMETERS if self.needs_search else SEARCH_PARAMETERS
+            found |= search_parameters(are_required=self.needs_search)
         for name, table in self.deployment.app.tables.items():
             if table.region is not None:
                 text = f"The real name of table {name} in {table.region}"
@@ -387,8 +357,8 @@ class SamTemplate:
 
 
 def _messages_of(queue: str) -> dict[str, Any]:
-    messages = {"Queue": att(queue), **as_properties(MESSAGE_RULES.values())}
-    again = {"Schedule": AGAIN, "Input": json.dumps(RING)}
+    messages = {"Queue": att(queue), **as_properties(rules.MESSAGE_RULES.values())}
+    again = {"Schedule": rules.AGAIN, "Input": json.dumps(RING)}
     return {
         "Messages": {"Type": "SQS", "Properties": messages},
         "QueueAgain": {"Type": "Schedule", "Properties": again},
@@ -396,7 +366,7 @@ def _messages_of(queue: str) -> dict[str, Any]:
 
 
 def _role(statements: Sequence[TemplateValue]) -> dict[str, Any]:
-    trusted = {"Effect": "Allow", **as_properties([TRUSTED]), "Action": "sts:AssumeRole"}
+    trusted = {"Effect": "Allow", **as_properties([rules.TRUSTED]), "Action": "sts:AssumeRole"}
     own = {"PolicyName": "own", "PolicyDocument": {"Version": VERSION, "Statement": list(statements)}}
     trust = {"Version": VERSION, "Statement": [trusted]}
     return {"Type": "AWS::IAM::Role", "Properties": {"AssumeRolePolicyDocument": trust, "Policies": [own]}}
@@ -404,7 +374,9 @@ def _role(statements: Sequence[TemplateValue]) -> dict[str, Any]:
 
 def _queue(function: DeployedFunction) -> dict[str, Any]:
     name, dead = function.queue, f"{function.queue}Failures"
-    properties = as_properties([visibility_rule(TIMEOUT_SECONDS[QUEUE], function.name), RECEIVES, ENCRYPTED])
+    properties = as_properties(
+        [rules.visibility_rule(rules.TIMEOUT_SECONDS[QUEUE], function.name), rules.RECEIVES, rules.ENCRYPTED]
+    )
     properties["RedrivePolicy"]["deadLetterTargetArn"] = att(dead)
     policy = {
         "Queues": [ref(name), ref(dead)],
@@ -416,7 +388,7 @@ def _queue(function: DeployedFunction) -> dict[str, Any]:
     }
     return {
         name: {"Type": "AWS::SQS::Queue", "Properties": properties},
-        dead: {"Type": "AWS::SQS::Queue", "Properties": as_properties([KEPT_LETTERS, ENCRYPTED])},
+        dead: {"Type": "AWS::SQS::Queue", "Properties": as_properties([rules.KEPT_LETTERS, rules.ENCRYPTED])},
         f"{name}Policy": {"Type": "AWS::SQS::QueuePolicy", "Properties": policy},
         **rising,
     }
@@ -424,7 +396,7 @@ def _queue(function: DeployedFunction) -> dict[str, Any]:
 
 def _bucket(name: str, expiry: Mapping[str, Any]) -> dict[str, Any]:
     properties = {
-        **as_properties(BUCKET_RULES),
+        **as_properties(rules.BUCKET_RULES),
         "OwnershipControls": {"Rules": [{"ObjectOwnership": "BucketOwnerEnforced"}]},
         "LifecycleConfiguration": {"Rules": [{"Id": "tidy", "Status": "Enabled", **expiry, **CUT_OFF}]},
     }
@@ -478,12 +450,12 @@ def _stored(types: Mapping[str, str], attributes: Sequence[str], ttl: str | None
     properties: dict[str, Any] = {
         "BillingMode": "PAY_PER_REQUEST",
         "AttributeDefinitions": [{"AttributeName": name, "AttributeType": tag} for name, tag in types.items()],
-        "KeySchema": key_schema(attributes),
-        **as_properties([RECOVERY]),
+        "KeySchema": rules.key_schema(attributes),
+        **as_properties([rules.RECOVERY]),
         "SSESpecification": if_("OwnKey", own_key, NO_VALUE),
     }
     if ttl is not None:
-        properties |= as_properties(time_to_live_rules(ttl))
+        properties |= as_properties(rules.time_to_live_rules(ttl))
     return {"Type": "AWS::DynamoDB::Table", **RETAINS, "Properties": properties}
 
 
@@ -494,7 +466,7 @@ def _only_encrypted(action: str, resources: Sequence[TemplateValue]) -> dict[str
         "Principal": "*",
         "Action": action,
         "Resource": list(resources),
-        **as_properties([ENCRYPTED_REQUESTS]),
+        **as_properties([rules.ENCRYPTED_REQUESTS]),
     }
     return {"Version": VERSION, "Statement": [statement]}
 
@@ -575,5 +547,6 @@ def _notes_of_readers(template: SamTemplate) -> Iterator[str]:
             readers.setdefault(table, []).append(function.name)
     for table, names in readers.items():
         existing = template.existing.get(table)
-        if len(names) > READERS_MAX and not (existing and existing.on_kinesis):
-            yield f"The stream of table {table!r} has {len(names)} readers, {', '.join(names)}: {TOO_MANY_READERS}."
+        if len(names) > rules.READERS_MAX and not (existing and existing.on_kinesis):
+            readers_of_it = f"{len(names)} readers, {', '.join(names)}"
+            yield f"The stream of table {table!r} has {readers_of_it}: {rules.TOO_MANY_READERS}."

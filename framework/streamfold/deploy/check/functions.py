@@ -5,19 +5,9 @@ from collections.abc import Iterable
 from itertools import product
 from typing import Any
 
+from streamfold.deploy import rules
 from streamfold.deploy.check.review import GROUP_VARIABLE, VARIABLES, FoundFunction, Review, described
 from streamfold.deploy.functions import QUEUE, STATE_TABLE, STREAM, VERIFIER
-from streamfold.deploy.rules import (
-    FUNCTION_RULES,
-    RECURSION,
-    ample_timeout_rule,
-    caller_rule,
-    number,
-    pythons_of,
-    runtime_rule,
-    timeout_rule,
-    url_rule,
-)
 from streamfold.deploy.template_file import ABSENT, Unknown
 from streamfold.derivations.derivation import fans_out
 from streamfold.errors import SettingsError, manual
@@ -45,15 +35,15 @@ def check_functions(review: Review) -> None:
 
 def _check_properties(review: Review, found: FoundFunction) -> None:
     given, at = found.resource.properties, (found.name, "Properties")
-    review.obey(at, given, runtime_rule(review.runtime), *FUNCTION_RULES)
+    review.obey(at, given, rules.runtime_rule(review.runtime), *rules.FUNCTION_RULES)
     _check_timeout(review, found)
     if found.sort == QUEUE:
-        review.obey(at, given, RECURSION)
+        review.obey(at, given, rules.RECURSION)
 
 
 def _check_byte_code(review: Review, found: FoundFunction) -> None:
     """Byte code of another Python is half of an archive and of no use: a function compiles it all at each start."""
-    pythons = pythons_of(review.builds / found.name) if review.builds is not None else set()
+    pythons = rules.pythons_of(review.builds / found.name) if review.builds is not None else set()
     runtime = review.template.first(found.resource.properties.get("Runtime", ABSENT))
     if isinstance(runtime, str) and (others := sorted(pythons - {runtime})):
         built = " and ".join(each.removeprefix("python") for each in others)
@@ -170,12 +160,12 @@ def _some(names: Iterable[str]) -> str:
 def _check_timeout(review: Review, found: FoundFunction) -> None:
     """No call is begun in the last seconds: with less a function does nothing, and with little more hardly anything."""
     name = PREFIX + "STOP_SECONDS"
-    stop = number(review.template.first(found.variables.get(name, ABSENT)))
-    rule = timeout_rule(STOP_SECONDS if stop is None else stop)
+    stop = rules.number(review.template.first(found.variables.get(name, ABSENT)))
+    rule = rules.timeout_rule(STOP_SECONDS if stop is None else stop)
     at, given = (found.name, "Properties"), found.resource.properties
-    timeout = number(review.template.first(given.get("Timeout", 3)))
+    timeout = rules.number(review.template.first(given.get("Timeout", 3)))
     if timeout is None or rule.accepts(timeout):
-        review.obey(at, given, ample_timeout_rule(found.sort))
+        review.obey(at, given, rules.ample_timeout_rule(found.sort))
     elif stop is None:
         review.obey(at, given, rule)
     else:
@@ -185,8 +175,8 @@ def _check_timeout(review: Review, found: FoundFunction) -> None:
 
 def _check_urls(review: Review) -> None:
     for kind, named, rule in (
-        ("AWS::Lambda::Url", "TargetFunctionArn", url_rule),
-        ("AWS::Lambda::Permission", "FunctionName", caller_rule),
+        ("AWS::Lambda::Url", "TargetFunctionArn", rules.url_rule),
+        ("AWS::Lambda::Permission", "FunctionName", rules.caller_rule),
     ):
         for resource, found in product(review.template.of_type(kind), review.functions):
             if review.template.is_named(found.resource, resource.properties.get(named)):

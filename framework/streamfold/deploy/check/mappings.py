@@ -8,21 +8,10 @@ from collections.abc import Set as AbstractSet
 from itertools import product
 from typing import Any
 
+from streamfold.deploy import rules
 from streamfold.deploy.check.review import VARIABLES, FoundFunction, Review, described
 from streamfold.deploy.filters import PATTERNS_MAX, Beginning, beginnings_of, filter_of
 from streamfold.deploy.functions import QUEUE, STREAM, VERIFIER
-from streamfold.deploy.rules import (
-    AGAIN,
-    DAILY,
-    DESTINATION,
-    DESTINATION_TYPE,
-    MESSAGE_RULES,
-    READERS_MAX,
-    TOO_MANY_READERS,
-    has_foreign_readers,
-    mapping_rules,
-    number,
-)
 from streamfold.deploy.template_file import ABSENT, Mapped, Resource, Unknown
 from streamfold.errors import SettingsError, manual
 from streamfold.keys.key import Key
@@ -57,15 +46,17 @@ def check_mappings(review: Review) -> None:
 
 
 def _check_readers(review: Review, stream: str, names: Sequence[str], groups: int) -> None:
-    if len(names) <= READERS_MAX:
+    if len(names) <= rules.READERS_MAX:
         return
-    if has_foreign_readers(len(names), groups):
+    if rules.has_foreign_readers(len(names), groups):
         text = (
             f"it is reader {len(names)} of stream {stream}, beside {' and '.join(names[:-1])}: expected one for each "
         )
-        review.wrong(names[-1], "Properties", f"{text}group, and {READERS_MAX} at most, because more are throttled")
+        review.wrong(
+            names[-1], "Properties", f"{text}group, and {rules.READERS_MAX} at most, because more are throttled"
+        )
     else:
-        text = f"{' and '.join(names)} read stream {stream}: {TOO_MANY_READERS} ({manual('sources')})"
+        text = f"{' and '.join(names)} read stream {stream}: {rules.TOO_MANY_READERS} ({manual('sources')})"
         review.advise(names[-1], "Properties", text)
 
 
@@ -115,7 +106,9 @@ def _check_stream(review: Review, found: FoundFunction, mapping: Mapped) -> None
     kinesis = mapping.type == "Kinesis"
 
     # A bucket may also be a resource of the template.
-    review.obey(at, given, *(rule for rule in mapping_rules(kinesis=kinesis).values() if rule is not DESTINATION))
+    review.obey(
+        at, given, *(rule for rule in rules.mapping_rules(kinesis=kinesis).values() if rule is not rules.DESTINATION)
+    )
     _check_destination(review, mapping)
     _check_filter(review, found, mapping, kinesis=kinesis)
 
@@ -125,11 +118,11 @@ def _check_destination(review: Review, mapping: Mapped) -> None:
 
     def is_bucket(value: Any) -> bool:
         resource = review.template.resource_of(value)
-        return resource.type == "AWS::S3::Bucket" if resource is not None else DESTINATION.accepts(value)
+        return resource.type == "AWS::S3::Bucket" if resource is not None else rules.DESTINATION.accepts(value)
 
-    review.obey(at, mapping.properties, DESTINATION._replace(accepts=is_bucket))
+    review.obey(at, mapping.properties, rules.DESTINATION._replace(accepts=is_bucket))
     if "Events" in mapping.path:
-        review.obey(at, mapping.properties, DESTINATION_TYPE)
+        review.obey(at, mapping.properties, rules.DESTINATION_TYPE)
 
 
 # Filters.
@@ -289,7 +282,7 @@ def _check_queue(review: Review, found: FoundFunction) -> None:
     if not messages:
         review.wrong(found.name, "Properties.Events", "no queue calls it: expected an event of SQS with BatchSize 1")
     for each in messages:
-        review.obey((each.resource, each.path), each.properties, *MESSAGE_RULES.values())
+        review.obey((each.resource, each.path), each.properties, *rules.MESSAGE_RULES.values())
     sources = [review.template.resource_of(review.template.first(each.source)) for each in messages]
     for other in (*review.of(STREAM), found):
         if found.function.group in (None, other.function.group):
@@ -300,7 +293,8 @@ def _check_queue(review: Review, found: FoundFunction) -> None:
         review.wrong(
             resource,
             where,
-            f"no schedule queues segments again that stand still: expected {AGAIN} with the input {json.dumps(RING)}",
+            "no schedule queues segments again that stand still: expected "
+            f"{rules.AGAIN} with the input {json.dumps(RING)}",
         )
 
 
@@ -335,14 +329,14 @@ def rate_seconds(schedule: Any) -> float | None:
     units = {"minute": 60, "hour": 3600, "day": 86_400}
     if not str(schedule).startswith("rate(") or len(words) != 2 or words[1].rstrip("s") not in units:
         return None
-    count = number(words[0])
+    count = rules.number(words[0])
     return None if count is None else count * units[words[1].rstrip("s")]
 
 
 def _check_verifier(review: Review, found: FoundFunction) -> None:
     schedules = [each for each in found.mappings if each.type.startswith("Schedule")]
     if not schedules:
-        review.wrong(found.name, "Properties.Events", f"no schedule calls it: expected {DAILY}")
+        review.wrong(found.name, "Properties.Events", f"no schedule calls it: expected {rules.DAILY}")
     for each in schedules:
         if not _is_enabled(each.properties):
             review.wrong(each.resource, each.path, "the schedule is off: expected one that is on, each day")

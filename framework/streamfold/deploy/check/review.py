@@ -91,14 +91,13 @@ class Review:
     def obey(self, at: tuple[str, str], given: Mapping[str, Any], *rules: DeploymentRule) -> None:
         """Notes each value that a rule does not accept. ``at``: the resource, and the path of ``given`` in it."""
         resource, before = at
-        for rule in rules:
+        for rule, value in ((each, value) for each in rules for value in self.values(given, each.property)):
             path = f"{before}.{rule.property}" if before else rule.property
-            for value in self.values(given, rule.property):
-                if isinstance(value, Unknown):
-                    self.advise(resource, path, f"{value.text} is known to AWS only: expected {rule.expected}")
-                elif not rule.accepts(value):
-                    text = f"{described(value)}: expected {rule.expected}"
-                    self.findings.append(TemplateFinding(rule.level, resource, path, text))
+            if isinstance(value, Unknown):
+                self.advise(resource, path, f"{value.text} is known to AWS only: expected {rule.expected}")
+            elif not rule.accepts(value):
+                text = f"{described(value)}: expected {rule.expected}"
+                self.findings.append(TemplateFinding(rule.level, resource, path, text))
 
     def _functions(self) -> Iterator[FoundFunction]:
         for resource in self.template.of_type(*LAMBDA_TYPES):

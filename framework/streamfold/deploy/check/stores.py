@@ -3,26 +3,10 @@
 from collections.abc import Iterable, Iterator, Mapping
 from typing import Any
 
+from streamfold.deploy import rules
 from streamfold.deploy.check.review import VARIABLES, FoundFunction, Review, described
 from streamfold.deploy.choices import RECORD_DAYS, failure_days_max
 from streamfold.deploy.functions import QUEUE, STATE_TABLE, STREAM
-from streamfold.deploy.rules import (
-    BUCKET_RULES,
-    CONSISTENCY,
-    ENCRYPTED_REQUESTS,
-    KEPT_LETTERS,
-    LOG_RULES,
-    RECEIVES,
-    RECOVERY,
-    RETAINED,
-    STANDARD,
-    UNREAD,
-    encryption_rules,
-    key_schema,
-    number,
-    time_to_live_rules,
-    visibility_rule,
-)
 from streamfold.deploy.template_file import ABSENT, Resource, Unknown
 from streamfold.keys.table import NO_TRANSACTIONS, STATE, Table
 from streamfold.settings.readers import PREFIX, RETENTION_DAYS_MIN
@@ -86,19 +70,19 @@ def _check_table(review: Review, resource: Resource, table: Table) -> None:
         review.wrong(resource.name, "Type", f"{described(resource.type)}: expected {TABLE} for table {table.name!r}")
         return
     if any(key.table.name == table.name for route in review.deployment.app.routes for key in route.writes):
-        for value in review.values(given, CONSISTENCY.property):
-            if not CONSISTENCY.accepts(value):
-                text = f"{NO_TRANSACTIONS}: expected {CONSISTENCY.expected}"
-                review.wrong(resource.name, f"Properties.{CONSISTENCY.property}", text)
-    review.obey((resource.name, ""), resource.body, *RETAINED)
+        for value in review.values(given, rules.CONSISTENCY.property):
+            if not rules.CONSISTENCY.accepts(value):
+                text = f"{NO_TRANSACTIONS}: expected {rules.CONSISTENCY.expected}"
+                review.wrong(resource.name, f"Properties.{rules.CONSISTENCY.property}", text)
+    review.obey((resource.name, ""), resource.body, *rules.RETAINED)
     _check_keys(review, resource, table, review.deployment.app.key_types(table))
     if table.ttl is not None:
-        review.obey(at, given, *time_to_live_rules(table.ttl))
+        review.obey(at, given, *rules.time_to_live_rules(table.ttl))
     _check_indexes(review, resource, table)
     if any(table.name in found.function.subscribed for found in review.of(STREAM)):
         _check_view(review, resource, table)
     if resource.type == TABLE:
-        review.obey(at, given, RECOVERY)
+        review.obey(at, given, rules.RECOVERY)
 
 
 def _check_state(review: Review, resource: Resource) -> None:
@@ -109,16 +93,16 @@ def _check_state(review: Review, resource: Resource) -> None:
             "Type",
             f"{described(resource.type)}: expected {TABLE}. The state belongs to one region: a copy would count twice",
         )
-    review.obey((resource.name, ""), resource.body, *RETAINED)
+    review.obey((resource.name, ""), resource.body, *rules.RETAINED)
     _check_keys(review, resource, STATE, dict.fromkeys(STATE.attributes, "S"))
-    review.obey(at, given, *time_to_live_rules(str(STATE.ttl)))
+    review.obey(at, given, *rules.time_to_live_rules(str(STATE.ttl)))
     if resource.type == TABLE:
-        review.obey(at, given, RECOVERY, UNREAD)
+        review.obey(at, given, rules.RECOVERY, rules.UNREAD)
 
 
 def _check_keys(review: Review, resource: Resource, table: Table, types: Mapping[str, str]) -> None:
     given = resource.properties
-    schema = key_schema(table.attributes)
+    schema = rules.key_schema(table.attributes)
 
     def is_schema(value: Any) -> bool:
         return isinstance(value, list) and sorted(map(str, map(_sorted, value))) == sorted(
@@ -216,8 +200,8 @@ def _note(review: Review, found: dict[str, bool], values: Iterable[Any], *, is_f
 
 
 def _check_bucket(review: Review, resource: Resource, *, is_failures: bool) -> None:
-    review.obey((resource.name, ""), resource.body, *RETAINED)
-    review.obey((resource.name, "Properties"), resource.properties, *BUCKET_RULES)
+    review.obey((resource.name, ""), resource.body, *rules.RETAINED)
+    review.obey((resource.name, "Properties"), resource.properties, *rules.BUCKET_RULES)
     if is_failures:
         _check_expiry(review, resource)
     _check_policies(review, resource, "AWS::S3::BucketPolicy", "Bucket")
@@ -226,12 +210,12 @@ def _check_bucket(review: Review, resource: Resource, *, is_failures: bool) -> N
 def _check_expiry(review: Review, resource: Resource) -> None:
     kept = _retention_days(review)
     (lifecycle,) = review.values(resource.properties, "LifecycleConfiguration")[:1]
-    rules = lifecycle.get("Rules", ()) if isinstance(lifecycle, Mapping) else ()
+    expiring = lifecycle.get("Rules", ()) if isinstance(lifecycle, Mapping) else ()
     if isinstance(lifecycle, Unknown):
         return
     for prefix in _failure_prefixes(review, resource):
-        own = [rule for rule in rules if isinstance(rule, Mapping) and _expires(rule, prefix)]
-        days = [each for rule in own if (each := number(rule.get("ExpirationInDays"))) is not None]
+        own = [rule for rule in expiring if isinstance(rule, Mapping) and _expires(rule, prefix)]
+        days = [each for rule in own if (each := rules.number(rule.get("ExpirationInDays"))) is not None]
         if not days or min(days) > failure_days_max(kept):
             is_now = f"it is {min(days):.0f} days" if days else f"nothing expires{f' below {prefix}' * bool(prefix)}"
             review.wrong(
@@ -269,7 +253,7 @@ def _expires(rule: Mapping[str, Any], prefix: str) -> bool:
 
 def _retention_days(review: Review) -> float:
     name = PREFIX + "RETENTION_DAYS"
-    given = [number(review.template.first(each.variables.get(name, ABSENT))) for each in review.functions]
+    given = [rules.number(review.template.first(each.variables.get(name, ABSENT))) for each in review.functions]
     return max(RETENTION_DAYS_MIN, min((each for each in given if each is not None), default=RETENTION_DAYS_MIN))
 
 
@@ -288,12 +272,12 @@ def _check_policies(review: Review, resource: Resource, kind: str, named: str) -
             if is_denied and is_anybody(statement.get("Principal")) and not statement.get("Condition"):
                 text = f"it denies {statement.get('Action')} to everybody, the functions too: expected a condition"
                 review.wrong(policy.name, path, text)
-            encrypted = encrypted or (is_denied and ENCRYPTED_REQUESTS.accepts(secure))
+            encrypted = encrypted or (is_denied and rules.ENCRYPTED_REQUESTS.accepts(secure))
             if not is_denied and is_anybody(statement.get("Principal")) and not statement.get("Condition"):
                 text = f"it allows {statement.get('Action')} to anybody: expected no such statement"
                 review.wrong(policy.name, path, text)
     if not encrypted:
-        text = f"no {kind} denies requests without encryption: expected one with {ENCRYPTED_REQUESTS.expected}"
+        text = f"no {kind} denies requests without encryption: expected one with {rules.ENCRYPTED_REQUESTS.expected}"
         review.wrong(resource.name, "Properties", text)
 
 
@@ -316,15 +300,15 @@ def is_anybody(principal: Any) -> bool:
 
 def _check_queue(review: Review, found: FoundFunction, queue: Resource) -> None:
     at, given = (queue.name, "Properties"), queue.properties
-    timeout = number(review.template.first(found.resource.properties.get("Timeout", 3))) or 0
-    rules = visibility_rule(timeout, found.name), STANDARD, RECEIVES, *encryption_rules(given)
-    review.obey(at, given, *rules)
+    timeout = rules.number(review.template.first(found.resource.properties.get("Timeout", 3))) or 0
+    review.obey(at, given, rules.visibility_rule(timeout, found.name), rules.STANDARD, rules.RECEIVES)
+    review.obey(at, given, *rules.encryption_rules(given))
     _check_policies(review, queue, "AWS::SQS::QueuePolicy", "Queues")
     for target in review.values(given, "RedrivePolicy.deadLetterTargetArn"):
         dead = review.template.resource_of(target)
         if dead is not None and dead.type == QUEUE_TYPE:
-            rules = KEPT_LETTERS, *encryption_rules(dead.properties)
-            review.obey((dead.name, "Properties"), dead.properties, *rules)
+            own = rules.KEPT_LETTERS, *rules.encryption_rules(dead.properties)
+            review.obey((dead.name, "Properties"), dead.properties, *own)
             _check_policies(review, dead, "AWS::SQS::QueuePolicy", "Queues")
 
 
@@ -341,4 +325,4 @@ def _check_log(review: Review, found: FoundFunction) -> None:
         if group is None:
             review.advise(found.name, path, "it is missing: without a log group of its own, the log is kept for ever")
     if group is not None:
-        review.obey((group.name, "Properties"), group.properties, *LOG_RULES)
+        review.obey((group.name, "Properties"), group.properties, *rules.LOG_RULES)

@@ -5,8 +5,8 @@ import json
 import handlers
 from streamfold import App, Count, Key, Router, Row
 from streamfold.batch.report import Report
+from streamfold.cli.costs import observation
 from streamfold.deploy.functions import Deployment
-from streamfold.deploy.observation import observation
 from streamfold.deploy.sam import SamTemplate
 from streamfold.engines.dynamodb_client import Consumed
 from streamfold.lambda_entry.telemetry import Processed, observer
