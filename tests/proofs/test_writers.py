@@ -1,11 +1,14 @@
 """What the application writes while a run goes on: in its order, each item's records to its shard."""
 
 from collections import deque
+from copy import copy
 
 import pytest
 
 from streamfold import App, Count, Key, Router, Row
 from streamfold.proofs.choices import Choices, Scripted
+from streamfold.proofs.driver import Driver
+from streamfold.proofs.handlers import FaultyHandlers
 from streamfold.proofs.store import ProofStore, Writer, Writers
 from streamfold.testing.twin import changes_items
 from streamfold.writes.guarded import UpdateSource
@@ -83,3 +86,15 @@ def test_application_may_put_what_was_derived_earlier(three, how, lines):
     writers.write(lane, 1)
     newest = lane.changes[-1].new
     assert (newest["price"], newest.get("lines")) == (2, lines)
+
+
+def test_a_removal_that_kinesis_holds_twice_ends_once_neither_copy_fails():
+    first = change(FIRST, None, 1)
+    second = copy(first)
+    second.sequence = "2"
+    driver = Driver(FaultyHandlers(app_with("attributes")), [[first]], Choices(), 25)
+    for failed in ({first.sequence}, {second.sequence}):
+        driver._note_ended([first, second], failed, 1)
+    assert driver._over == {}
+    driver._note_ended([first, second], set(), 2)
+    assert driver._over == {first.version_text: 2}

@@ -165,22 +165,19 @@ class Invoker:
             self.known.clear()
             self.pace = self._new_pace()
             return None
+        failed = {failure.sequence for failure in failures}
         if self._deltas:
-            self._check_acknowledged(batch, {failure.sequence for failure in failures}, since)
+            self._check_acknowledged(batch, failed, since)
         if self.writers:
-            self._note_ended(batch, {failure.sequence for failure in failures}, len(self.writers.store.delivered))
+            self._note_ended(batch, failed, len(self.writers.store.delivered))
         return failures
 
     def _check_acknowledged(self, batch: Sequence[Change], failed: Collection[str | None], since: int) -> None:
-        """Notes a record that is acknowledged before its deltas are in the rows.
-
-        Kinesis may hold a record twice, with two sequence numbers: the change is not acknowledged while either fails.
-        """
+        """Notes a record that is acknowledged before its deltas are in the rows."""
         handlers = [route.name for route in self.app.routes if route.name not in self.handlers.off]
-        failing = [change for change in batch if change.sequence in failed]
         try:
-            for change in batch:
-                if change not in failing and change not in self._parking.parked:
+            for change in _acknowledged(batch, failed):
+                if change not in self._parking.parked:
                     self._waiting.check(change, handlers, since, len(self._running))
         except InvariantBroken as broken:
             self._break(broken)
@@ -191,7 +188,8 @@ class Invoker:
         A removal ends when its record is acknowledged and no open fan-out belongs to it.
         """
         last = {change.item: change for change in sorted(batch, key=identity) if change.event == "REMOVE"}
-        self._acknowledged.update(change.version_text for change in last.values() if change.sequence not in failed)
+        acknowledged = _acknowledged(batch, failed)
+        self._acknowledged.update(change.version_text for change in last.values() if change in acknowledged)
         open_ones = FanOuts(self._invocation().on(self.store)).all()
         going_on = {job.options.get("version") for job in open_ones}
         for version in self._acknowledged - going_on:
@@ -508,6 +506,15 @@ def _writers(arrived: Sequence[Sequence[Change]], waiting: Sequence[Sequence[Cha
     writers = [Writer(f"shard {number}", list(changes)) for number, changes in enumerate(arrived, 1) if changes]
     writers += [Writer(f"shard {number}", [], deque(changes)) for number, changes in enumerate(waiting, 1) if changes]
     return writers
+
+
+def _acknowledged(batch: Sequence[Change], failed: Collection[str | None]) -> list[Change]:
+    """The changes whose records did not fail.
+
+    Kinesis may hold a record twice, with two sequence numbers: the change is not acknowledged while either fails.
+    """
+    failing = [change for change in batch if change.sequence in failed]
+    return [change for change in batch if change not in failing]
 
 
 def _through(batch: Sequence[Change], failed: Sequence[Failure] | None) -> int:
