@@ -4,8 +4,7 @@ import pytest
 
 from handlers import app as shop
 from handlers.tenants import app as boards
-from streamfold.pages.graph import HANDLER, graph_of
-from streamfold.pages.page import page
+from streamfold.pages.graph import HANDLER, graph_of, page
 from tests.helpers.drawn_applications import drawn_application
 from tests.helpers.everything import app as everything
 

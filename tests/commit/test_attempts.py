@@ -13,8 +13,7 @@ from streamfold.commit.transactions import Several, in_slots, read_state, slices
 from streamfold.engines import MemoryEngine
 from streamfold.errors import Contended, EngineUnavailable
 from streamfold.ledger.state_keys import claim_key
-from streamfold.proofs.choices import Choices, Scripted
-from streamfold.proofs.faults import ChosenSlots
+from streamfold.proofs.faults import Choices, ChosenSlots, Scripted
 from streamfold.runtime import ACTIONS_MIN, CallSlots, Runtime, SendingPace, Threads
 from streamfold.settings import Settings
 from streamfold.writes.guarded import CONFLICT, Claim, Reason, Refused

@@ -15,8 +15,8 @@ from streamfold.ledger.contribution import BEFORE_ALL
 from streamfold.ledger.difference import difference
 from streamfold.ledger.state_keys import claim_key
 from streamfold.proofs.check import ACTIONS, RATES, SHARDS, difference_of
-from streamfold.proofs.choices import Drawn
 from streamfold.proofs.driver import Driver
+from streamfold.proofs.faults import Drawn
 from streamfold.proofs.handlers import FaultyHandlers
 from streamfold.proofs.histories import changes_of, drawn, shape
 from streamfold.proofs.oracle import expected_rows

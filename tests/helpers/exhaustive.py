@@ -11,8 +11,8 @@ from typing import NamedTuple
 
 from streamfold import Add, App, Count, Delete, Key, Put, Router, Row, Sum, Table
 from streamfold.proofs.check import difference_of
-from streamfold.proofs.choices import Choices
 from streamfold.proofs.driver import Driver
+from streamfold.proofs.faults import Choices
 from streamfold.proofs.handlers import FaultyHandlers
 from streamfold.proofs.histories import changes_of
 from streamfold.proofs.oracle import expected_rows

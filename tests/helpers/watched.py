@@ -6,8 +6,8 @@ Source items lie beside the engine: repairs read them, and what a store of an ap
 from streamfold.engines import MemoryEngine
 from streamfold.keys.table import STATE
 from streamfold.proofs.check import ACTIONS, RATES
-from streamfold.proofs.choices import Drawn
 from streamfold.proofs.driver import Driver
+from streamfold.proofs.faults import Drawn
 from streamfold.proofs.handlers import FaultyHandlers
 from streamfold.proofs.recorded import Recording
 from streamfold.records.change import item_key

@@ -13,8 +13,7 @@ from streamfold.engines.deadline import Deadline
 from streamfold.engines.protocol import Segment
 from streamfold.errors import Contended, EngineError, EngineUnavailable, SettingsError
 from streamfold.jobs.job import KEPT_DAYS, SEGMENTS_MAX, Job, Jobs, JobSegment
-from streamfold.proofs.choices import Drawn
-from streamfold.proofs.faults import FaultyEngine
+from streamfold.proofs.faults import Drawn, FaultyEngine
 from streamfold.settings.limits import SECONDS_A_DAY
 from streamfold.testing.mapping import Died
 from streamfold.writes.guarded import PutRow, StateKey

@@ -16,7 +16,7 @@ from streamfold.ledger import step as ledger_module
 from streamfold.ledger.contribution import LedgerItem
 from streamfold.ledger.difference import difference
 from streamfold.ledger.step import replanned
-from streamfold.proofs.meanings import FAULTS
+from streamfold.proofs.check import FAULTS
 from streamfold.writes.guarded import LedgerWrite
 from tests.helpers.changed_writes import on_writes
 from tests.mutants.registry import mutant

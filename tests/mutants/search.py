@@ -12,8 +12,8 @@ from typing import NamedTuple
 from streamfold import Add, App, Average, Change, Count, Document, Key, Router, Row, Sum, Table
 from streamfold.commit.buckets import LOOKED_SECONDS, empty_unvisited, note_unvisited
 from streamfold.proofs.check import ACTIONS, RATES, SHARDS, difference_of
-from streamfold.proofs.choices import Drawn
 from streamfold.proofs.driver import NOW, Driver
+from streamfold.proofs.faults import Drawn
 from streamfold.proofs.handlers import FaultyHandlers
 from streamfold.proofs.histories import changes_of, drawn, item_keys, shape
 from streamfold.proofs.oracle import expected_all

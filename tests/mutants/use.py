@@ -16,7 +16,7 @@ from streamfold.ledger import contribution
 from streamfold.lifecycle import exports
 from streamfold.records import sources, values
 from streamfold.records import values as rounding
-from streamfold.replay import loaded_items, local
+from streamfold.replay import local
 from streamfold.routes import declaration
 from streamfold.routes.application import Application
 from streamfold.routes.route import Route
@@ -243,7 +243,7 @@ LOADED = "tests/cli/test_loaded_exports.py::"
     tests=LOADED + "test_record_that_is_older_than_the_export_changes_no_row_but_is_a_change",
 )
 def _() -> Iterator[None]:
-    with patch("streamfold.replay.replay.sorted_changes", lambda _, changes: loaded_items.SortedChanges(changes)):
+    with patch("streamfold.replay.replay.sorted_changes", lambda _, changes: local.SortedChanges(changes)):
         yield
 
 

@@ -7,8 +7,7 @@ import pytest
 
 from handlers import app as shop
 from streamfold.errors import SettingsError
-from streamfold.pages.graph import graph_of
-from streamfold.pages.page import embedded, page, write_page
+from streamfold.pages.graph import embedded, graph_of, page, write_page
 from tests.helpers.drawn_applications import MARKUP, drawn_application
 
 DATA = re.compile(r'<script type="application/json" id="data">(.*?)</script>', re.DOTALL)

@@ -15,7 +15,7 @@ from streamfold import App, Count, Key, Lookup, Router, Row, Sum
 from streamfold.proofs.annotations import attributes_of, drawn_item, drawn_items
 from streamfold.records.values import encode
 from streamfold.testing import check
-from streamfold.testing.errors import TwinError
+from streamfold.testing.items import TwinError
 
 ORDER, TOTAL = Key("ORDER#{order_id}", "METADATA"), Key("DAY#{day}", "TOTAL")
 PRODUCT = Key("PRODUCT#{product_id}", "META")

@@ -14,8 +14,8 @@ from streamfold.commit.buckets import Mover
 from streamfold.ledger.deltas import Additions, delta_key, named, names_text, new_name
 from streamfold.ledger.state_keys import ledger_key
 from streamfold.proofs import check as proofs
-from streamfold.proofs.choices import Scripted
 from streamfold.proofs.driver import Driver
+from streamfold.proofs.faults import Scripted
 from streamfold.proofs.handlers import FaultyHandlers
 from streamfold.proofs.invariants import InvariantBroken
 from streamfold.testing import check

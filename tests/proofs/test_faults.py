@@ -6,8 +6,7 @@ from streamfold import Table
 from streamfold.engines import MemoryEngine
 from streamfold.engines.protocol import Counter, Segment
 from streamfold.errors import EngineUnavailable
-from streamfold.proofs.choices import Choices
-from streamfold.proofs.faults import FAULTS, FaultyEngine
+from streamfold.proofs.faults import FAULTS, Choices, FaultyEngine
 from streamfold.testing.mapping import Died
 from streamfold.writes.guarded import StateKey
 

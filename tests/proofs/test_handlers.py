@@ -1,8 +1,8 @@
 """Records that are put aside between others, by a handler that raises or is switched off, and redriven at the end."""
 
 from streamfold import Add, App, Count, Key, Router, Row, Sum
+from streamfold.proofs.check import FAULTS
 from streamfold.proofs.handlers import ProofParking
-from streamfold.proofs.meanings import FAULTS
 from streamfold.testing import Diverged, check
 
 LINE = Key("ORDER#{order_id}", "LINE#{sku}")

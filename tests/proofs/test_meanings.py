@@ -3,7 +3,7 @@
 import pytest
 
 from streamfold import App, Count, Key, Router, Row
-from streamfold.proofs.meanings import FAULTS, MEANINGS, chosen
+from streamfold.proofs.check import FAULTS, MEANINGS, chosen
 from streamfold.testing import check
 
 ORDER, ITEM = Key("ORDER#{order_id}", "METADATA"), Key("ORDER#{order_id}", "ITEM#{sku}")

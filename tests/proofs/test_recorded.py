@@ -5,8 +5,8 @@ from itertools import groupby
 import pytest
 
 from streamfold import App, Router
-from streamfold.proofs.choices import Scripted
 from streamfold.proofs.driver import NOW, Driver
+from streamfold.proofs.faults import Scripted
 from streamfold.proofs.handlers import FaultyHandlers
 from streamfold.proofs.recorded import SHARDS, Recording
 from tests.helpers.expenses import EXPENSE, GROUP, group_total

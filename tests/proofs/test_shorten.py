@@ -1,6 +1,6 @@
 """What fails is made as short as leaving things out can make it."""
 
-from streamfold.proofs.choices import Budget, shortened
+from streamfold.proofs.faults import Budget, shortened
 
 
 def short(fails, units, script=(), runs=1000):

@@ -6,8 +6,8 @@ from copy import copy
 import pytest
 
 from streamfold import App, Count, Key, Router, Row
-from streamfold.proofs.choices import Choices, Scripted
 from streamfold.proofs.driver import Driver
+from streamfold.proofs.faults import Choices, Scripted
 from streamfold.proofs.handlers import FaultyHandlers
 from streamfold.proofs.store import ProofStore, Writer, Writers
 from streamfold.testing.twin import changes_items

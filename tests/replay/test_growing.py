@@ -7,9 +7,8 @@ from pathlib import Path
 import pytest
 
 from streamfold.errors import SettingsError
-from streamfold.replay import growing
-from streamfold.replay.files import BadLine
-from streamfold.replay.growing import GrowingRecording
+from streamfold.replay import files
+from streamfold.replay.files import BadLine, GrowingRecording
 
 
 def line(number):
@@ -99,7 +98,7 @@ def test_a_file_that_did_not_change_is_not_read(recording):
 
 
 def test_a_file_that_is_too_large_is_refused_with_a_remedy(recording, monkeypatch):
-    monkeypatch.setattr(growing, "BYTES_MAX", 100)
+    monkeypatch.setattr(files, "KEPT_BYTES_MAX", 100)
     with pytest.raises(
         SettingsError, match=r"r\.jsonl holds more than 0 MB .* head -n 100000 .*r\.jsonl > first\.jsonl"
     ):

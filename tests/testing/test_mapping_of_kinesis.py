@@ -6,8 +6,8 @@ import pytest
 
 from streamfold.failures.failed_records import Delivered, StreamRange, left_of
 from streamfold.testing import BucketTwin, KinesisTwin, MappingSettings, MappingTwin, QueueTwin, TableTwin
-from streamfold.testing.kinesis import SHARD
 from streamfold.testing.polling import created_at, filtered_pattern, number_text, order_key, sequence_number
+from streamfold.testing.stream import KINESIS_SHARD
 
 
 class Notices:
@@ -40,7 +40,7 @@ def test_a_mapping_reads_the_one_shard_in_order():
     notices = Notices(*"abcde", batch_size=2)
     made = notices.mapping.run()
     assert notices.batches == ["ab", "cd", "e"]
-    assert {invocation.shard_id for invocation in made} == {SHARD}
+    assert {invocation.shard_id for invocation in made} == {KINESIS_SHARD}
     assert notices.mapping.caught_up
 
 
@@ -62,7 +62,7 @@ def test_a_queue_gets_the_range_of_the_records_in_kinesis():
     notices.mapping.run()
     document = queue.documents()[0]
     assert document["KinesisBatchInfo"]["approximateArrivalOfFirstRecord"].endswith(".000Z")
-    assert left_of(document) == StreamRange(notices.stream.arn, SHARD, first, first)
+    assert left_of(document) == StreamRange(notices.stream.arn, KINESIS_SHARD, first, first)
 
 
 def test_notices_of_an_item_keep_their_order_in_whatever_lane():

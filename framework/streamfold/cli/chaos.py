@@ -91,7 +91,7 @@ def is_list(faults: str | None) -> bool:
 
 def faults_report() -> Report:
     """All faults with their meaning."""
-    from streamfold.proofs.meanings import MEANINGS
+    from streamfold.proofs.check import MEANINGS
 
     faults = [{"fault": name, "meaning": meaning} for name, meaning in MEANINGS.items()]
     return Report([Grid(("fault", "meaning"), [list(each.values()) for each in faults])], faults)
@@ -99,7 +99,7 @@ def faults_report() -> Report:
 
 def chaos_report(opened: Session) -> Report:
     """Runs the records under faults. No store is opened."""
-    from streamfold.proofs.meanings import chosen
+    from streamfold.proofs.check import chosen
     from streamfold.proofs.recorded import Recording
 
     given, aside = opened.given, opened.given.json_output

@@ -7,7 +7,7 @@ from streamfold.app import App
 from streamfold.batch.report import Report as BatchReport
 from streamfold.cli import shell
 from streamfold.cli.output import Grid, Note, Printed, Report, counted, each_counted, progress_bar
-from streamfold.cli.report import ReportTable, check_page, section, write_sections
+from streamfold.cli.report import ReportTable, Section, check_page, section, write_sections
 from streamfold.cli.session import Session
 from streamfold.deploy.functions import QUEUE, STREAM, DeployedFunction, Deployment
 from streamfold.deploy.sam import SamTemplate
@@ -27,11 +27,13 @@ from streamfold.replay.costs import (
     costs,
     count_run,
 )
-from streamfold.replay.files import BadLine, RecordedFiles
+from streamfold.replay.files import STANDARD_INPUT, BadLine, RecordedFiles
 from streamfold.replay.replay import FileEntry
 from streamfold.runtime import SendingPace
 from streamfold.settings import Settings
 
+COUNTED_RECORDS_MAX = 1000
+"""Records whose costs a page shows: more would take a tenth of a replay's time and longer."""
 COLUMNS = ("requests", "write units", "read units", "dollars")
 NOT_COUNTED = (
     "Not counted: writes of the items themselves, the stream, Lambda, storage, search servers, buckets, external "
@@ -136,9 +138,11 @@ def _basis(opened: Session, run: Counted) -> list[str]:
     return notes
 
 
-def counted_section(opened: Session, records_max: int) -> dict[str, Any]:
-    """The section of a page for the first records of the files, with all handlers."""
-    entries = beginning(RecordedFiles(opened.given.files), records_max)
+def counted_section(opened: Session) -> Section:
+    """The section of a page for a million records like the first ones of the files, with all handlers."""
+    if STANDARD_INPUT in opened.given.files:
+        return section("Costs", ["Not estimated: standard input is read once. Give a file."])
+    entries = beginning(RecordedFiles(opened.given.files), COUNTED_RECORDS_MAX)
     run = count_run(opened.app, opened.settings, entries, _batch_records(opened))
     if not run.records:
         return section("Costs", ["Not estimated: no record was read."])
@@ -146,7 +150,7 @@ def counted_section(opened: Session, records_max: int) -> dict[str, Any]:
     return section("Costs", [*_basis(opened, run), more], [_table(opened, run.a_million(run.usage))])
 
 
-def _section(opened: Session, found: Costs) -> dict[str, Any]:
+def _section(opened: Session, found: Costs) -> Section:
     rows = [[name, *_numbers(opened, usage)] for name, usage in _by_saving(opened, found)]
     saved = ReportTable("Saved by switching off", ("handler", *COLUMNS), rows)
     return section(

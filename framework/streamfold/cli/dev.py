@@ -25,8 +25,7 @@ from streamfold.cli.output import Fitted, Report, write
 from streamfold.cli.session import Session, import_from_here, load_application, named_application
 from streamfold.errors import SettingsError, StreamfoldError
 from streamfold.records.values import to_json
-from streamfold.replay.files import STANDARD_INPUT, check_files
-from streamfold.replay.growing import GrowingRecording
+from streamfold.replay.files import STANDARD_INPUT, GrowingRecording, check_files
 from streamfold.replay.replay import FileEntry
 
 if TYPE_CHECKING:

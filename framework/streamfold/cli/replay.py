@@ -13,7 +13,7 @@ import click
 from streamfold.batch.manifest import read_manifest
 from streamfold.cli import session, shell
 from streamfold.cli.chaos import CHAOS_OPTIONS, chaos_report, faults_report, is_list
-from streamfold.cli.costs import COST_OPTIONS, cost_report
+from streamfold.cli.costs import COST_OPTIONS, cost_report, counted_section
 from streamfold.cli.items import SAMPLE_ROWS, SAMPLE_ROWS_MAX
 from streamfold.cli.output import Note, Report, counted, echo, note, progress_bar, progress_lines, warn
 from streamfold.cli.report import REPORT_OPTIONS, ReplayReport
@@ -222,7 +222,7 @@ class _Replaying:
             not_run = self.chains.without_stream()
             replaying.note(self.chains.run(runtime), {})
         if self.page is not None:
-            self.page.write(summary)
+            self.page.write(summary, counted_section(self.opened))
         more = [Note(f"Chains were not run: {', '.join(not_run)}. {NO_STREAM}")] if not_run else []
         tables = {} if opened.store.is_local else session.real_tables(self.app, self.settings, self.origins)
         real_names = {name: real for name, (_, real) in tables.items()}

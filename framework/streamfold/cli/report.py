@@ -23,8 +23,7 @@ from streamfold.keys.table import CONTRIBUTORS
 from streamfold.ledger.contribution import REFERENCE, stored_rows
 from streamfold.ledger.state_keys import is_ledger_key, source_of
 from streamfold.lifecycle.explain import state_key
-from streamfold.pages.graph import graph_of
-from streamfold.pages.page import check_place, page, write_page
+from streamfold.pages.graph import check_place, graph_of, page, write_page
 from streamfold.records.change import ItemKey
 from streamfold.records.images import hidden
 from streamfold.records.values import decode
@@ -37,8 +36,6 @@ LINE_LETTERS_MAX = 120
 LINES_MAX = 3
 """Contributions and changes that are shown of one row: a page of 20 targets stays below 5 MB."""
 READ_AT_ONCE = 1000
-COUNTED_RECORDS_MAX = 1000
-"""Records whose costs are counted: more would take a tenth of a replay's time and longer."""
 ADDED, CHANGED, REMOVED, SAME = "added", "changed", "removed", "same"
 HIDDEN_VALUE = "(redacted)"
 Section = dict[str, Any]
@@ -119,15 +116,15 @@ class ReplayReport:
         if state is not None and not self.given.fresh and session.has_state(state):
             self.before = self.opened.stack.enter_context(session.open_copy(self.opened.app, state))
 
-    def write(self, summary: Summary) -> None:
-        """Writes the page."""
+    def write(self, summary: Summary, costs: Section) -> None:
+        """Writes the page, with the section of costs."""
         rows = self.rows()
         sections = [
             self.counts(summary),
             section("Rows", self.left_out(rows), self.row_tables(rows)),
             self.failures(summary),
             self.unwanted(summary),
-            self.costs(),
+            costs,
         ]
         write_sections(self.opened, sections)
 
@@ -301,14 +298,6 @@ class ReplayReport:
             ReportTable("Templates that match but for a field", columns, near),
         ]
         return section("Unwanted keys", notes, tables)
-
-    def costs(self) -> Section:
-        """Requests, units and dollars for a million records like the first ones."""
-        from streamfold.cli.costs import counted_section  # which imports this module
-
-        if "-" in self.given.files:
-            return section("Costs", ["Not estimated: standard input is read once. Give a file."])
-        return counted_section(self.opened, COUNTED_RECORDS_MAX)
 
 
 def derived_rows(app: App, engine: Engine) -> Iterator[dict[RowKey, Mapping[str, Any]]]:

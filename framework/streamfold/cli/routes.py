@@ -15,8 +15,7 @@ from streamfold.cli.session import Session
 from streamfold.errors import RecordError, SettingsError, manual, plain, printable
 from streamfold.keys.key import Key, template_text
 from streamfold.keys.table import Table
-from streamfold.pages.graph import described, graph_of, mermaid
-from streamfold.pages.page import page, write_page
+from streamfold.pages.graph import described, graph_of, mermaid, page, write_page
 from streamfold.records.envelope import Origins
 from streamfold.records.values import decode_number
 from streamfold.replay.files import BadLine, RecordedFiles

@@ -30,7 +30,7 @@ from streamfold.keys.key import Key
 from streamfold.proofs.histories import item_keys, usual_values
 from streamfold.routes.route import Route
 from streamfold.routes.typed import TypedChange
-from streamfold.testing.errors import TwinError
+from streamfold.testing.items import TwinError
 
 FEW = 3
 """Different texts, members and days: items then share rows, and a change often brings an equal value back."""

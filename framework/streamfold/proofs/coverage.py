@@ -21,7 +21,7 @@ from streamfold.records.values import EXACT
 from streamfold.routes.route import SOURCE, Route
 from streamfold.runtime import Runtime
 from streamfold.settings import Settings
-from streamfold.testing.errors import HandlerFails
+from streamfold.testing.items import HandlerFails
 from streamfold.testing.twin import Write
 
 EVENTS = {

@@ -23,8 +23,7 @@ from streamfold.failures.repair import Repair, Repaired
 from streamfold.jobs.fan_outs import FanOuts
 from streamfold.ledger.contribution import BEFORE_ALL
 from streamfold.ledger.deltas import ID_BYTES, STRIPES
-from streamfold.proofs.choices import Choices
-from streamfold.proofs.faults import ChosenSlots, FaultyEngine
+from streamfold.proofs.faults import Choices, ChosenSlots, FaultyEngine
 from streamfold.proofs.handlers import FaultyHandlers, ProofParking
 from streamfold.proofs.histories import arriving
 from streamfold.proofs.invariants import AcknowledgedDeltas, InvariantBroken, Invariants
@@ -46,7 +45,7 @@ from streamfold.proofs.store import LOCATION, Contents, Documents, ProofStore, W
 from streamfold.records.change import Change, times_of
 from streamfold.runtime import Knowledge, Runtime, SendingPace
 from streamfold.settings import Settings
-from streamfold.testing.errors import HandlerFails
+from streamfold.testing.items import HandlerFails
 from streamfold.testing.mapping import Died
 from streamfold.testing.twin import changes_items, reports_conflict
 from streamfold.writes.guarded import RowKey
@@ -509,10 +508,7 @@ def _writers(arrived: Sequence[Sequence[Change]], waiting: Sequence[Sequence[Cha
 
 
 def _acknowledged(batch: Sequence[Change], failed: Collection[str | None]) -> list[Change]:
-    """The changes whose records did not fail.
-
-    Kinesis may hold a record twice, with two sequence numbers: the change is not acknowledged while either fails.
-    """
+    # Kinesis may hold a record twice, with two sequence numbers: the change is not acknowledged while either fails.
     failing = [change for change in batch if change.sequence in failed]
     return [change for change in batch if change not in failing]
 

@@ -14,16 +14,15 @@ from streamfold.app import App
 from streamfold.errors import HandlerError
 from streamfold.keys.field import Field
 from streamfold.keys.key import Key
-from streamfold.proofs.choices import Choices
+from streamfold.proofs.faults import Choices
 from streamfold.records.change import Change, Origin, times_of
 from streamfold.records.envelope import KINESIS, STREAM, Origins
 from streamfold.records.images import Image, without_derived
 from streamfold.records.kinesis import KinesisChange, unwrapped
 from streamfold.records.values import number_text
 from streamfold.settings import Settings
-from streamfold.testing.errors import TwinError
-from streamfold.testing.kinesis import KinesisTwin, kinesis_record
-from streamfold.testing.stream import START, Clock
+from streamfold.testing.items import TwinError
+from streamfold.testing.stream import START, Clock, KinesisTwin, kinesis_record
 from streamfold.testing.table import TableTwin
 from streamfold.testing.twin import Write, carry_out, key_types
 

@@ -9,29 +9,30 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import replace
 from decimal import DecimalException, localcontext
 from types import MappingProxyType
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from streamfold.app import App
 from streamfold.derivations.derivation import derivation
 from streamfold.derivations.expected import Expected, History, Values, fields_of, references_of
+from streamfold.derivations.index.unique import Unique
 from streamfold.engines.protocol import StoredItem
 from streamfold.errors import joined_key
 from streamfold.keys.table import CONTRIBUTORS, DERIVED
-from streamfold.proofs.folds import claimed_row, folded_row
 from streamfold.proofs.handlers import failure_message
 from streamfold.proofs.store import DeliveredChange, ProofStore
 from streamfold.records.change import Change, ItemKey
 from streamfold.records.images import Image, derived_by, hidden, without_derived
 from streamfold.records.values import DIGITS_MAX, EXACT, encode
+from streamfold.routes.aggregates import Aggregate, Ordered
 from streamfold.routes.effects import each_effect
 from streamfold.routes.route import Fields, Route
-from streamfold.testing.errors import HandlerFails
+from streamfold.routes.shipped_aggregates import Claimed, Winner, claims_in_order, comparable
+from streamfold.testing.items import HandlerFails
 from streamfold.testing.twin import changes_items
 from streamfold.writes.guarded import RowKey
 
-if TYPE_CHECKING:
-    from streamfold.proofs.folds import Yielded
-
+Yielded = tuple[str, Any, dict[str, Any]]
+"""One row that a source yields: the name of the source, the value by which its plain attributes win, the attributes."""
 FoldedRows = Mapping[RowKey, Values]
 ExpectedRows = dict[RowKey, dict[str, Any]]
 """Derived rows by key: attribute names to DynamoDB attribute values, without key attributes and numbers that are 0."""
@@ -312,3 +313,45 @@ def _item_shown(own: Mapping[str, Any], derived: DerivedAttributes, names: set[s
 def _is_child(app: App, parent: ItemKey, child: ItemKey) -> bool:
     found = ((route, fields_of(route, parent)) for route in app.routes if route.kind.touches(route))
     return any(fields is not None and derivation(route).takes_along(route, fields, child) for route, fields in found)
+
+
+def folded_row(yielded: Sequence[Yielded]) -> dict[str, Any]:
+    """The row of these sources."""
+    row: dict[str, Any] = {}
+    given: dict[str, list[tuple[str, Aggregate]]] = defaultdict(list)
+    winners: dict[tuple[str, Any], tuple[Any, dict[str, Any]]] = {}
+    for source, wins, values in yielded:
+        plain = {name: value for name, value in values.items() if not isinstance(value, Aggregate)}
+        if wins is None:
+            row.update(plain)
+        else:
+            winners.setdefault((source, comparable(wins)), (wins, {}))[1].update(plain)
+        for name, value in values.items():
+            if isinstance(value, Aggregate):
+                given[name].append((source, value))
+    if winners:
+        row.update(Winner.fold([Winner(plain, wins) for _, (wins, plain) in sorted(winners.items(), key=_first)]))
+    for name, found in given.items():
+        row.update(_of_one_kind(name, found))
+    return row
+
+
+def claimed_row(yielded: Sequence[Yielded], unique: Unique) -> dict[str, Any]:
+    """The row that these sources claim, each with the value by which it claims."""
+    claims = {(source, comparable(by)): (by, values) for source, by, values in yielded}
+    order = claims_in_order(smallest=unique.smallest, ties=unique.ties)
+    found = Claimed.fold([Claimed(values, by, order, "") for _, (by, values) in sorted(claims.items(), key=_first)])
+    return dict(found)
+
+
+def _of_one_kind(name: str, found: Sequence[tuple[str, Aggregate]]) -> Mapping[str, Any]:
+    by_source = sorted(found, key=_first)
+    if isinstance(found[0][1], Ordered):  # equal values of one source count once
+        keyed = {(source, comparable(value.by)): (source, value) for source, value in by_source}  # type: ignore[attr-defined]
+        by_source = [*keyed.values()]
+    values = [value for _, value in by_source]
+    return values[0].folded(name, values)
+
+
+def _first(each: tuple[Any, Any]) -> Any:
+    return each[0]

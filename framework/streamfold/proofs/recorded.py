@@ -10,10 +10,10 @@ from zlib import crc32
 from streamfold.app import App
 from streamfold.errors import plain
 from streamfold.proofs.check import ACTIONS, RATES, difference_of
-from streamfold.proofs.choices import Budget, Choices, Drawn, Script, Scripted, shortened
 from streamfold.proofs.coverage import missing, unproved
 from streamfold.proofs.determinism import NotDeterministic, check_deterministic
 from streamfold.proofs.driver import Driver
+from streamfold.proofs.faults import Budget, Choices, Drawn, Script, Scripted, shortened
 from streamfold.proofs.handlers import FaultyHandlers
 from streamfold.proofs.histories import item_keys
 from streamfold.proofs.memory import Remembered

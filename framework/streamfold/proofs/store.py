@@ -23,7 +23,7 @@ from streamfold.engines.local_writes import local_write
 from streamfold.engines.memory import NONE, MemoryEngine
 from streamfold.engines.protocol import StoredItem, Wanted
 from streamfold.keys.table import DERIVED, Table
-from streamfold.proofs.choices import Choices
+from streamfold.proofs.faults import Choices
 from streamfold.proofs.histories import arriving
 from streamfold.records.change import BY_OURSELVES, Change, ItemKey
 from streamfold.records.images import derived_names

@@ -20,7 +20,7 @@ from streamfold.records.envelope import Origins, RawRecord
 from streamfold.records.sources import SourceImage, newest_sources
 from streamfold.records.values import to_json
 from streamfold.replay.files import STANDARD_INPUT, BadLine, Line, RecordedFiles
-from streamfold.replay.loaded_items import process_beside, sorted_changes
+from streamfold.replay.local import process_beside, sorted_changes
 from streamfold.replay.mismatches import ItemsAtRows, NamedAttributes, RecordedItemsAtRows, UnseenAttribute
 from streamfold.routes.application import Application
 from streamfold.routes.route import REFERENT

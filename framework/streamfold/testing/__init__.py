@@ -14,26 +14,27 @@ from importlib import import_module
 from typing import TYPE_CHECKING, Any
 
 from streamfold.testing.destinations import BucketTwin, Discarded, QueueTwin, TopicTwin
-from streamfold.testing.errors import (
+from streamfold.testing.items import (
+    CheckItem,
     ConditionFailed,
+    DeleteItem,
     HandlerFails,
+    PutItem,
     RecordsTrimmed,
     TransactionCancelled,
     TwinError,
+    UpdateItem,
     WriteRefused,
 )
-from streamfold.testing.items import CheckItem, DeleteItem, PutItem, UpdateItem
-from streamfold.testing.kinesis import KinesisTwin, piped
 from streamfold.testing.mapping import Died, Invocation, MappingTwin, Throttled
 from streamfold.testing.mapping_settings import MappingSettings
-from streamfold.testing.stream import Clock, Shard, StreamTwin
+from streamfold.testing.stream import Clock, KinesisTwin, Shard, StreamTwin, piped
 from streamfold.testing.table import TableTwin
 from streamfold.testing.twin import Twin, Write, change
 
 if TYPE_CHECKING:
-    from streamfold.proofs.check import Diverged, Proof, Scenario, check, check_scenario
+    from streamfold.proofs.check import FAULTS, Diverged, Proof, Scenario, check, check_scenario
     from streamfold.proofs.determinism import NotDeterministic
-    from streamfold.proofs.meanings import FAULTS
 
 __all__ = [
     # an application, step by step and as a whole
@@ -52,9 +53,8 @@ __all__ = [
 ]  # fmt: skip
 
 PROVER = {
-    **dict.fromkeys(("check", "Proof", "Scenario", "check_scenario", "Diverged"), "streamfold.proofs.check"),
+    **dict.fromkeys(("check", "Proof", "Scenario", "check_scenario", "Diverged", "FAULTS"), "streamfold.proofs.check"),
     "NotDeterministic": "streamfold.proofs.determinism",
-    "FAULTS": "streamfold.proofs.meanings",
 }
 """The modules of names that belong to the prover."""
 

@@ -16,10 +16,9 @@ from uuid import NAMESPACE_URL, uuid5
 
 from streamfold.errors import SettingsError
 from streamfold.testing.destinations import Destination, Discarded, GivingUp, Names
-from streamfold.testing.kinesis import KinesisTwin
 from streamfold.testing.mapping_settings import FOREVER, Filters, MappingSettings
 from streamfold.testing.polling import PolledBatch, PolledShard, Polling
-from streamfold.testing.stream import ACCOUNT, REGION, RETENTION_SECONDS, Clock, StreamTwin, TwinRecord
+from streamfold.testing.stream import ACCOUNT, REGION, RETENTION_SECONDS, Clock, KinesisTwin, StreamTwin, TwinRecord
 
 FAILURES = "batchItemFailures"
 IDENTIFIER = "itemIdentifier"

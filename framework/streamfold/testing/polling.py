@@ -14,10 +14,9 @@ from typing import Any, NamedTuple
 from zlib import crc32
 
 from streamfold.records.envelope import is_kinesis, number_of
-from streamfold.testing.errors import TwinError
-from streamfold.testing.kinesis import KinesisTwin
+from streamfold.testing.items import TwinError
 from streamfold.testing.mapping_settings import Filters, MappingSettings
-from streamfold.testing.stream import CREATED, RETENTION_SECONDS, Shard, StreamTwin, TwinRecord
+from streamfold.testing.stream import CREATED, RETENTION_SECONDS, KinesisTwin, Shard, StreamTwin, TwinRecord
 
 
 def number_text(record: TwinRecord) -> str:

@@ -8,9 +8,9 @@ from streamfold.keys.table import MAIN, KeyType, Table, ViewType
 from streamfold.records.change import EXPIRED_SECONDS_MAX
 from streamfold.records.values import AttributeValue
 from streamfold.settings.limits import ACTIONS_MAX, BYTES_MAX
-from streamfold.testing.errors import ConditionFailed, TransactionCancelled, TwinError, WriteRefused
 from streamfold.testing.items import (
     CheckItem,
+    ConditionFailed,
     DeleteItem,
     ItemImage,
     KeyOfItem,
@@ -19,7 +19,10 @@ from streamfold.testing.items import (
     StoredImage,
     StoredKey,
     TableAction,
+    TransactionCancelled,
+    TwinError,
     UpdateItem,
+    WriteRefused,
     encoded,
     key_name,
     updated,

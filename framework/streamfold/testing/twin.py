@@ -25,7 +25,7 @@ from streamfold.records.envelope import Origins
 from streamfold.records.sources import newest_sources
 from streamfold.records.values import decode
 from streamfold.settings import Settings
-from streamfold.testing.errors import HandlerFails, TwinError
+from streamfold.testing.items import HandlerFails, TwinError
 from streamfold.testing.stream import Clock, TwinRecord
 from streamfold.testing.table import TableTwin
 

@@ -11,7 +11,7 @@ from streamfold.derivations.cascade import children
 from streamfold.derivations.cascade import children as lanes
 from streamfold.errors import EngineUnavailable, NotStarted
 from streamfold.jobs.fan_outs import FanOuts
-from streamfold.proofs.choices import Choices
+from streamfold.proofs.faults import Choices
 from streamfold.runtime import Runtime
 from streamfold.settings import Settings
 from streamfold.testing import Died, check

@@ -12,8 +12,7 @@ from streamfold.batch.report import merge
 from streamfold.engines import EmbeddedEngine, MemoryEngine
 from streamfold.errors import Contended, EngineUnavailable, HandlerError, NotStarted
 from streamfold.ledger.state_keys import event_key
-from streamfold.proofs.choices import Choices, Drawn
-from streamfold.proofs.faults import FaultyEngine
+from streamfold.proofs.faults import Choices, Drawn, FaultyEngine
 from streamfold.records.change import BY_OURSELVES
 from streamfold.records.values import encode
 from streamfold.runtime import Runtime
