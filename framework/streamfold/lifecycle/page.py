@@ -106,6 +106,14 @@ def _difference(visit: Visit, step: Step, lacking: int) -> Difference:
     return Difference(visit.wanted.item, step.route.name, visit.stored(step), visit.text(step), seen, lacking)
 
 
+def _note_differences(report: PageReport, visit: Visit, differing: Iterable[Step], lacks: Mapping[str, int]) -> None:
+    """Notes what a dry run would write for an item; each backlink that it would put is a write unit."""
+    for step in differing:
+        report.write_units += len({*step.references} - {*visit.held.references(step.route.name)})
+        difference = _difference(visit, step, lacks[step.route.name])
+        (report.pending if difference.agrees else report.differing).append(difference)
+
+
 def _referring(visits: Iterable[Visit]) -> Iterator[tuple[Route, ItemKey, Sequence[ItemKey]]]:
     """The references that the ledger items of these visits have, by handler and item."""
     for visit in visits:
@@ -196,7 +204,6 @@ class Pages:
             gets=not self.dry_run,  # the verifier may get nothing, and compares what one item is again
         )
         units: list[Unit] = []
-        backlinks = 0  # that a run would put, each a write unit
         alone: list[VisitedItem] = []  # too large for one transaction: visited again, handler by handler
         found = visits.read(wanted)
         lacking = lacking_backlinks(self.runtime, _referring(found)) if self.dry_run else {}  # read after the ledger
@@ -213,17 +220,11 @@ class Pages:
             report.written += len(differing)
             self._count(Outcome(visit.failed), report)
             if self.dry_run:
-                backlinks += sum(
-                    len({*step.references} - {*visit.held.references(step.route.name)}) for step in differing
-                )
-                differences = [_difference(visit, step, lacks[step.route.name]) for step in differing]
-                report.differing += [each for each in differences if not each.agrees]
-                report.pending += [each for each in differences if each.agrees]
+                _note_differences(report, visit, differing, lacks)
             else:
                 visits.name(visit)
         if self.dry_run:
             report.write_units += sum(map(_write_units, pack(units, self.runtime.chunk_actions)))
-            report.write_units += backlinks
         else:
             outcome = visits.commit(units)
             outcome += finish((), (), self._finishing(visits.pending_work))

@@ -173,13 +173,13 @@ class Retirement(TakenOut):
         waiting.tries_all = True
         wait_for_items(self.runtime, waiting, items.values())
         failed: dict[StateKey, str] = {}
-        for key, item in items.items():
-            for name, rows in names_in(item.deltas(self.handler)).items():
-                refused = waiting.refused.get(name)
-                if name in waiting.damaged:
-                    failed[key] = waiting.damaged[name]
-                elif refused is not None and refused.refused is not None and rows & refused.rows:
-                    failed[key] = f"{REFUSED} {plain(refused.refused.reason)}"
+        named = ((key, names_in(item.deltas(self.handler))) for key, item in items.items())
+        for key, name, rows in ((key, name, rows) for key, names in named for name, rows in names.items()):
+            refused = waiting.refused.get(name)
+            if name in waiting.damaged:
+                failed[key] = waiting.damaged[name]
+            elif refused is not None and refused.refused is not None and rows & refused.rows:
+                failed[key] = f"{REFUSED} {plain(refused.refused.reason)}"
         return failed
 
     def _take_back(self, page: Sequence[ContributionFound]) -> dict[StateKey, str]:

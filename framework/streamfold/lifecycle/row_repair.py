@@ -40,13 +40,15 @@ from streamfold.lifecycle.row_sources import (
     item_of,
     life_of,
     owning_items,
+    retired_attributes,
+    retired_in,
     row_routes,
     row_target,
     strange_names,
     sums_of,
     wrong_entries,
 )
-from streamfold.lifecycle.rows import RowsVerifier, VerifiedRows, retired_attributes, retired_in
+from streamfold.lifecycle.rows import RowsVerifier, VerifiedRows
 from streamfold.lifecycle.sources import pages, wanted_routes
 from streamfold.lifecycle.unseen import StoredRow
 from streamfold.lifecycle.verify import stable

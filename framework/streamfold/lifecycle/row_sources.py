@@ -15,6 +15,7 @@ from streamfold.derivations.derivation import derivation, derived
 from streamfold.derivations.expiry import GRACE_SECONDS
 from streamfold.engines.protocol import Entries, StoredItem
 from streamfold.errors import EngineError, HandlerError, KeyValueError
+from streamfold.keys.key import Key
 from streamfold.keys.table import CONTRIBUTORS, EDGE, LIFE, OWNER, PLACES, PLAIN_NAMES, STAMP, STATE, is_in_state
 from streamfold.ledger.contribution import (
     BEHIND,
@@ -31,10 +32,10 @@ from streamfold.ledger.contribution import (
 )
 from streamfold.ledger.difference import entries_by_row, owner_of
 from streamfold.ledger.lives import as_stored
+from streamfold.ledger.schema import Schema
 from streamfold.ledger.state_keys import is_ledger_key, ledger_key, ledger_of_contribution, source_of
 from streamfold.lifecycle.buckets import PendingAdditions, pending_of
 from streamfold.lifecycle.explain import Explaining, explain_item, read_ledger, state_key
-from streamfold.lifecycle.rows import retired_attributes, retired_in
 from streamfold.lifecycle.sources import pages
 from streamfold.lifecycle.unseen import entries_in, owner_in, page_of_entries
 from streamfold.records.change import KEY_READERS, ItemKey, image_of
@@ -114,6 +115,23 @@ class RowExplained:
         """Whether the row counts its contributions. It may count more if retired handlers left attributes in it."""
         known = len(self.contributors)
         return self.counted_in_time >= known if self.retired_names else self.counted_in_time == known
+
+
+def is_row_of(key: Key, row: RowKey) -> bool:
+    return key.table.name == row[0] and key.match_values(*row[1:]) is not None
+
+
+RetiredAttributes = Sequence[tuple[Key, frozenset[str]]]
+
+
+def retired_attributes(routes: Iterable[Route], schema: Schema) -> RetiredAttributes:
+    """The attributes that retired handlers left in rows and that no other handler makes, by target."""
+    targets = dict.fromkeys(target for route in routes for target in route.into)
+    return [(target, names) for target in targets if (names := schema.retired_names(target))]
+
+
+def retired_in(attributes: RetiredAttributes, row: RowKey) -> frozenset[str]:
+    return frozenset().union(*(names for target, names in attributes if is_row_of(target, row)))
 
 
 def row_routes(by: Explaining, row: RowKey) -> list[Route]:
@@ -256,9 +274,10 @@ def contributors_of(
         if see is not None:
             see(stored)
         for route, key, text in _texts(by.app.name, asked, stored):
-            if any(name in text for name in names):  # most texts name none of the rows, and are not parsed
-                for row in stored_rows(text).keys() & held.keys():
-                    held[row][route.name, key] = route
+            # Most texts name none of the rows, and are not parsed.
+            named = stored_rows(text).keys() & held.keys() if any(name in text for name in names) else ()
+            for row in named:
+                held[row][route.name, key] = route
     return {row: list(_contributors(by, row, own)) for row, own in held.items()}
 
 

@@ -15,7 +15,6 @@ from streamfold.derivations.derivation import derived
 from streamfold.engines.embedded import EmbeddedEngine
 from streamfold.engines.memory import MemoryEngine
 from streamfold.engines.protocol import Engine, StoredItem
-from streamfold.keys.key import Key
 from streamfold.keys.table import CONTRIBUTORS, LIFE, OWNER, Table, is_writers
 from streamfold.ledger.contribution import BEFORE_ALL, RowContribution
 from streamfold.ledger.deltas import BUCKETS
@@ -25,6 +24,7 @@ from streamfold.lifecycle.buckets import pending_rows
 from streamfold.lifecycle.explain import Explaining, entries_in_ledger
 from streamfold.lifecycle.exports import ExportLine
 from streamfold.lifecycle.page import ItemFailed, Pages
+from streamfold.lifecycle.row_sources import is_row_of, retired_attributes, retired_in, rows_that_agree
 from streamfold.lifecycle.sources import pages, scanned, source_tables
 from streamfold.lifecycle.unseen import NOTHING_UNSEEN, ComparedRow, Unseen, UnseenDifferences, relied_on
 from streamfold.lifecycle.verify import stable
@@ -99,26 +99,9 @@ def verified_routes(app: Application, routes: Iterable[Route]) -> list[Route]:
     return [route for route in app.routes if route.kind.contributes and wanted & set(route.into)]
 
 
-def _is_row_of(key: Key, row: RowKey) -> bool:
-    return key.table.name == row[0] and key.match_values(*row[1:]) is not None
-
-
 def is_target(routes: Iterable[Route], key: RowKey) -> bool:
     """Whether one of these routes can write a row of this key."""
-    return any(_is_row_of(target, key) for route in routes for target in route.into)
-
-
-RetiredAttributes = Sequence[tuple[Key, frozenset[str]]]
-
-
-def retired_attributes(routes: Iterable[Route], schema: Schema) -> RetiredAttributes:
-    """The attributes that retired handlers left in rows and that no other handler makes, by target."""
-    targets = dict.fromkeys(target for route in routes for target in route.into)
-    return [(target, names) for target in targets if (names := schema.retired_names(target))]
-
-
-def retired_in(attributes: RetiredAttributes, row: RowKey) -> frozenset[str]:
-    return frozenset().union(*(names for target, names in attributes if _is_row_of(target, row)))
+    return any(is_row_of(target, key) for route in routes for target in route.into)
 
 
 def visible(
@@ -247,7 +230,7 @@ class RowsVerifier:
 
     def _expires(self, row: RowKey) -> bool:
         return any(
-            target.stored_name in self.expiring and _is_row_of(target, row)
+            target.stored_name in self.expiring and is_row_of(target, row)
             for route in self.routes
             for target in route.into
         )
@@ -276,8 +259,6 @@ class RowsVerifier:
         rows = [row for row in found if self._expires(row)]
         if not rows:
             return found
-        from streamfold.lifecycle.row_sources import rows_that_agree  # row_sources imports this module
-
         shown = [row for row in rows if found[row].shown is not None]
         agree = rows_that_agree(Explaining(self.app, self.engine, self.runtime.known.schema), shown)
         left_out = {row for row in rows if found[row].shown is None} | agree
