@@ -7,7 +7,7 @@ import pytest
 from streamfold import App, Key, Router, Row, Sum
 from streamfold import Count as Counted
 from streamfold.batch.process import process_changes
-from streamfold.batch.visits import VisitedHandler, VisitedItem, Visits
+from streamfold.batch.visits import VisitedItem, Visits
 from streamfold.engines import MemoryEngine
 from streamfold.engines.deadline import TRIES_MAX
 from streamfold.errors import Contended
@@ -114,7 +114,7 @@ def test_large_contributions_are_read_before_the_source_too(app, store, runtime)
     store.calls.clear()
     route = next(route for route in app.routes if route.name == "tags")
     fields = next(fields for each, fields in app.sources(keys(1)[0]) if each is route)
-    (visit,) = Visits(runtime=runtime).read([VisitedItem(keys(1)[0], route.group, [VisitedHandler(route, fields)])])
+    (visit,) = Visits(runtime=runtime).read([VisitedItem(keys(1)[0], route.group, [(route, fields)])])
     assert store.calls == ["read_state", "read_state", "read_source"]
     assert not visit.differs(visit.steps[0])
 

@@ -10,6 +10,7 @@ from streamfold import App, Key, Router, Row, Sum
 from streamfold.batch.manifest import change_deltas, check_manifest
 from streamfold.batch.process import process_changes
 from streamfold.batch.visits import Visit, Visits
+from streamfold.commit.ledger_units import LedgerUnits
 from streamfold.engines import MemoryEngine
 from streamfold.ledger.contribution import BEFORE_ALL
 from streamfold.lifecycle import page
@@ -235,7 +236,7 @@ def source_first(visits, wanted):
 
 def absent_only(visit, step):
     """Passes parts over that are there."""
-    return step.route.name not in visit.held.contributions and bool(step.after)
+    return step.route.name not in visit.found.contributions and bool(step.after)
 
 
 read = Visits.read
@@ -244,7 +245,7 @@ MUTANTS = {
     "no sweep": (None, "", None, {"sweep": False}),
     "absent parts only": (Visit, "differs", absent_only, {}),
     "sources before ledger items": (Visits, "read", source_first, {}),
-    "rows of an earlier page are not looked at again": (Visits, "name", lambda *_: None, {}),
+    "rows of an earlier page are not looked at again": (LedgerUnits, "note", lambda *_: None, {}),
 }
 SHOWN_BY = {"sources before ledger items": 618, "no sweep": 87}
 """The first history that shows what few do. It is played first; if it does so no more, all of them are."""

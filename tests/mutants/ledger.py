@@ -86,7 +86,7 @@ def _() -> Iterator[None]:
 
 @mutant("versions are compared nowhere")
 def _() -> Iterator[None]:
-    with _holding(version=False), patch("streamfold.ledger.step._done", lambda step, found: False):
+    with _holding(version=False), patch("streamfold.ledger.step.is_done", lambda step, found: False):
         yield
 
 
@@ -278,7 +278,7 @@ def _() -> Iterator[None]:
         stored = found.contributions.get(step.route.name)
         return stored is not None and stored.version > step.version
 
-    with patch("streamfold.ledger.step._done", older):
+    with patch("streamfold.ledger.step.is_done", older):
         yield
 
 

@@ -12,6 +12,7 @@ from streamfold.batch.visits import Visits
 from streamfold.commit import referents
 from streamfold.commit.committer import Committer
 from streamfold.commit.referents import look_up, put_backlinks
+from streamfold.commit.replanning import Replanner
 from streamfold.derivations.search import documents, indexing
 from streamfold.derivations.search.documents import RootRun
 from streamfold.derivations.search.indexing import Indexing
@@ -61,18 +62,18 @@ def _() -> Iterator[None]:
 
 @mutant("referents are read before the ledger item", "lookups: insert, amended, referent changes")
 def _() -> Iterator[None]:
-    plans = Steps._look_up
+    plans = Steps._read
 
-    def reads_first(self: Steps, looking: Any, stored: Any) -> Any:
+    def reads_first(self: Steps, unread: Any, stored: Any) -> Any:
         asked = [
             referents.Asked(route, each.item, each.changes[-1].new, fields)
-            for each in looking
-            for route, fields in each.origin.routed
+            for each in unread
+            for route, fields in each.routed
             if route.lookups
         ]
         names = [(each.item, each.route.name) for each in asked]
         OF_THREAD.early = dict(zip(names, look_up(self.runtime, asked), strict=True))
-        return plans(self, looking, stored)
+        return plans(self, unread, stored)
 
     def read_already(runtime: Any, wanted: Any) -> Any:
         early, OF_THREAD.early = getattr(OF_THREAD, "early", None), None
@@ -80,13 +81,13 @@ def _() -> Iterator[None]:
             return look_up(runtime, wanted)
         return [early[each.item, each.route.name] for each in wanted]
 
-    with patch.object(Steps, "_look_up", reads_first), patch.object(lookups, "look_up", read_already):
+    with patch.object(Steps, "_read", reads_first), patch.object(lookups, "look_up", read_already):
         yield
 
 
 @mutant("a refused step keeps the referents that it read", "lookups: insert, amended, referent changes")
 def _() -> Iterator[None]:
-    with patch.object(StepsWithReferents, "again", lambda self, units: (units, [])):
+    with patch.object(StepsWithReferents, "again", lambda self, read: []):
         yield
 
 
@@ -108,10 +109,10 @@ def _visits(kept: Any) -> Any:
 
     class Some(Visits):
         def read(self, wanted: Any) -> Any:
-            return [
-                visit._replace(steps=[step for step in visit.steps if kept(visit, step)])
-                for visit in Visits.read(self, wanted)
-            ]
+            visits = Visits.read(self, wanted)
+            for visit in visits:
+                visit.keep([step for step in visit.steps if kept(visit, step)])
+            return visits
 
     return patch.object(referrers, "Visits", Some)
 
@@ -128,13 +129,18 @@ def _() -> Iterator[None]:
 
 @mutant("a visit passes over referrers without a ledger item", "lookups: insert, referent changes")
 def _() -> Iterator[None]:
-    with _visits(lambda visit, step: visit.held.revision > 0):
+    with _visits(lambda visit, step: visit.found.revision > 0):
         yield
 
 
 @mutant("a visit that is refused is given up", "lookups: rows that do not fit one transaction")
 def _() -> Iterator[None]:
-    with patch.object(Visits, "again", lambda self, units: ([], [])):
+    again = Replanner.again
+
+    def of_batches(self: Replanner, units: Any, **options: Any) -> Any:
+        return [] if self.source.visits else again(self, units, **options)
+
+    with patch.object(Replanner, "again", of_batches):
         yield
 
 

@@ -65,7 +65,7 @@ def _() -> Iterator[None]:
     def at_its_own(key: Any, item: Any, steps: Any, *more: Any) -> Any:
         return reconciled(key, item, tuple(step._replace(version=BEFORE_ALL) for step in steps), *more)
 
-    with patch("streamfold.batch.visits.reconciled", at_its_own):
+    with patch("streamfold.commit.ledger_units.reconciled", at_its_own):
         yield
 
 
@@ -78,7 +78,7 @@ def _() -> Iterator[None]:
         transition = reconciled(*arguments)
         return transition._replace(guard=transition.guard._replace(fence=False))
 
-    with patch("streamfold.batch.visits.reconciled", unfenced):
+    with patch("streamfold.commit.ledger_units.reconciled", unfenced):
         yield
 
 
@@ -87,11 +87,12 @@ def _() -> Iterator[None]:
     tests=TESTS + "test_version_of_a_redriven_record_is_kept_unless_the_ledger_has_a_newer",
 )
 def _() -> Iterator[None]:
-    visit = Visits._visit
+    derives = Visits._derive
 
-    def of_the_record(self: Visits, key: Any, parts: Any, *more: Any) -> Any:
-        found, version = visit(self, key, parts, *more), self.bounds.get(parts.item[0], BEFORE_ALL)
-        return found._replace(steps=[step._replace(version=version) for step in found.steps])
+    def of_the_record(self: Visits, visit: Any, *more: Any) -> Any:
+        failures, version = derives(self, visit, *more), self.bounds.get(visit.item[0], BEFORE_ALL)
+        visit.keep([step._replace(version=version) for step in visit.steps])
+        return failures
 
     def older(key: Any, item: Any, steps: Any, *more: Any) -> Any:
         transition = reconciled(key, item, steps, *more)
@@ -99,7 +100,10 @@ def _() -> Iterator[None]:
         parts = tuple(part._replace(version=step.version) for part, step in each)
         return transition._replace(guard=transition.guard._replace(contributions=parts))
 
-    with patch.object(Visits, "_visit", of_the_record), patch("streamfold.batch.visits.reconciled", older):
+    with (
+        patch.object(Visits, "_derive", of_the_record),
+        patch("streamfold.commit.ledger_units.reconciled", older),
+    ):
         yield
 
 

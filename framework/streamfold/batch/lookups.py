@@ -16,9 +16,7 @@ from typing import NamedTuple
 
 from streamfold.batch.order import ItemWork, RoutedFields
 from streamfold.batch.report import Failing
-from streamfold.commit.ledger_units import ReadItem
-from streamfold.commit.outcome import Failed
-from streamfold.commit.plan import Unit
+from streamfold.commit.ledger_units import HandlerFailure, ReadItem
 from streamfold.commit.referents import Asked, LookedUp, look_up
 from streamfold.derivations.derivation import contributing, derived
 from streamfold.ledger.contribution import Contribution, LedgerItem
@@ -31,11 +29,13 @@ from streamfold.routes.route import Fields, Route, may_expire, times_to_live
 from streamfold.runtime import Runtime
 
 
-class BatchItem(NamedTuple):
-    """What a batch has of a ledger item: the changes of its item, and the handlers that they are routed to."""
+@dataclass(slots=True, eq=False)
+class BatchItem(ReadItem):
+    """A ledger item of a batch: the changes of its item, and the handlers that they are routed to."""
 
-    work: ItemWork
-    routed: Sequence[RoutedFields]
+    work: ItemWork = field(kw_only=True)
+    routed: Sequence[RoutedFields] = field(kw_only=True)
+    is_next: bool = False  # the ledger agrees with the old images: no attempt before has died
 
 
 class _Trying(NamedTuple):
@@ -60,12 +60,12 @@ class StepsWithReferents:
     def schema(self) -> Schema:
         return self.runtime.known.schema
 
-    def of(self, read: Sequence[ReadItem[BatchItem]]) -> list[dict[str, Step]]:
+    def of(self, read: Sequence[BatchItem]) -> list[dict[str, Step]]:
         """The steps of items, by handler, of those that look others up. Raises ``EngineError``."""
         found: list[dict[str, Step]] = [{} for _ in read]
         trying: list[_Trying] = []
         for number, item in enumerate(read):
-            for route, fields in (each for each in item.origin.routed if each[0].lookups):
+            for route, fields in (each for each in item.routed if each[0].lookups):
                 if not _is_newer(item.found, route, item.changes[-1].version_text):
                     trying.append(_Trying(number, route, fields, list(item.changes)))
                 else:
@@ -83,7 +83,7 @@ class StepsWithReferents:
             trying = remaining
         return found
 
-    def _asked(self, trying: _Trying, read: ReadItem[BatchItem]) -> Asked | None:
+    def _asked(self, trying: _Trying, read: ReadItem) -> Asked | None:
         """The lookups of the newest change that remains; None if its record fails."""
         change = trying.changes[-1]
         try:
@@ -107,11 +107,11 @@ class StepsWithReferents:
         expects = route.name not in self.emptying
         return Step(route, change.version_text, None, after, expects, looked_up.references)
 
-    def again(self, read: Sequence[ReadItem[Unit]]) -> tuple[list[ReadItem[Unit]], list[Failed]]:
-        """Units for ledger items that were read since, with steps of referents that are read after these.
+    def again(self, read: Sequence[ReadItem]) -> list[HandlerFailure]:
+        """Makes the steps of items whose ledger items were read since, of referents that are read after these.
 
-        What was read before may be older than what another write has made since of newer referents. A handler that
-        raises now leaves the unit, and fails. Raises ``EngineError``.
+        What was read before may be older than what another write has made since of newer referents. Returns the
+        handlers that raise now. Raises ``EngineError``.
         """
         asked = []
         for item in read:
@@ -124,7 +124,7 @@ class StepsWithReferents:
             (each.item, each.route.name): (each, found)
             for each, found in zip(asked, look_up(self.runtime, asked), strict=True)
         }
-        planned, failed = [], []
+        failures: list[HandlerFailure] = []
         for item in read:
             steps = []
             for step in item.steps:
@@ -134,14 +134,11 @@ class StepsWithReferents:
                     continue
                 rows, error = derived(step.route, looked_up.image, one.fields, self.schema)
                 if error := looked_up.error or error:
-                    failed += [Failed(change, step.route, error) for change in item.changes]
+                    failures.append((item, step.route, error))
                 else:
                     steps.append(step._replace(after=rows, references=looked_up.references))
-            if steps:
-                routes = tuple(step.route for step in steps)
-                unit = item.origin._replace(steps=tuple(steps), routes=routes)
-                planned.append(ReadItem.of(unit, item.found))
-        return planned, failed
+            item.keep(steps)
+        return failures
 
 
 def look_for_expiry(runtime: Runtime, route: Route, change: Change, after: Contribution) -> None:

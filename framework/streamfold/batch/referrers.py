@@ -22,10 +22,10 @@ from dataclasses import dataclass, field, replace
 from datetime import UTC, datetime
 from functools import cached_property
 from types import MappingProxyType
-from typing import Any, NamedTuple, cast
+from typing import TYPE_CHECKING, Any, NamedTuple, cast
 
 from streamfold.batch.report import finish
-from streamfold.batch.visits import VisitedHandler, VisitedItem, Visits, record_of_item, synthetic_change
+from streamfold.batch.visits import VisitedItem, Visits, record_of_item, synthetic_change
 from streamfold.commit.outcome import Failed, Outcome, explained, lacks_the_record
 from streamfold.commit.pending import PendingWork
 from streamfold.commit.plan import Deferred
@@ -42,6 +42,9 @@ from streamfold.routes.route import SOURCE, Fields, Route
 from streamfold.runtime import Runtime
 from streamfold.settings.limits import ACTIONS_MAX
 from streamfold.writes.guarded import StateKey
+
+if TYPE_CHECKING:
+    from streamfold.batch.order import RoutedFields
 
 PAGE = 1000
 """Backlinks that are listed, and items that are visited, at a time."""
@@ -131,10 +134,10 @@ class Referrers:
         Raises ``EngineError`` if nothing can be read or written.
         """
         outcome, runtime = Outcome(), replace(self.runtime, actions=ACTIONS_MAX)
-        parts: dict[tuple[ItemKey, str], list[VisitedHandler]] = {}
+        handlers: dict[tuple[ItemKey, str], list[RoutedFields]] = {}
         for each, fields in self._declared(contributes=True):
-            parts.setdefault((each.item, each.route.group), []).append(VisitedHandler(each.route, fields))
-        wanted = [VisitedItem(item, group, own) for (item, group), own in parts.items()]
+            handlers.setdefault((each.item, each.route.group), []).append((each.route, fields))
+        wanted = [VisitedItem(item, group, own) for (item, group), own in handlers.items()]
         for start in range(0, len(wanted), PAGE):
             outcome += self._page(runtime, wanted[start : start + PAGE])
         return outcome
@@ -168,7 +171,7 @@ class Referrers:
             outcome.failed += visit.failed
             if visit.steps:
                 units.append(visits.unit(visit, visit.steps))
-                visits.name(visit)
+                visits.desk.note(visit)
         outcome += visits.commit(units)
         outcome += finish((), (), Finishing(runtime, lambda failed: failed, visits.pending_work))
         outcome.done.clear()  # these are of items that were visited, not of the batch

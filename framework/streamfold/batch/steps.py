@@ -5,19 +5,18 @@ from collections.abc import Collection, Container, Iterable, Iterator, Mapping, 
 from contextlib import suppress
 from dataclasses import dataclass, field
 from itertools import product
-from typing import Any
 
 from streamfold.batch.already_applied import AlreadyApplied, AppliedItem
 from streamfold.batch.lookups import BatchItem, StepsWithReferents, look_for_expiry
 from streamfold.batch.order import ItemWork, RoutedFields
 from streamfold.batch.report import Failing
-from streamfold.commit.ledger_units import ImageSource, LedgerUnits, ReadItem, read_lives
+from streamfold.commit.ledger_units import HandlerFailure, ImageSource, LedgerUnits, ReadItem, read_lives
 from streamfold.commit.outcome import Failed
 from streamfold.commit.pending import NamedByHandler, NamedRows, PendingWork
 from streamfold.commit.plan import Unit, ledger_unit
 from streamfold.derivations.derivation import contributed
 from streamfold.engines.protocol import StateItems
-from streamfold.errors import EngineError, EngineUnavailable, HandlerError
+from streamfold.errors import EngineError, EngineUnavailable
 from streamfold.ledger.contribution import Contribution, LedgerItem, pending_rows, stored_rows, stored_text
 from streamfold.ledger.lives import Lives, as_stored
 from streamfold.ledger.schema import Schema
@@ -28,14 +27,12 @@ from streamfold.routes.checks import BOTH, check_view
 from streamfold.routes.route import Fields, Route, times_to_live
 from streamfold.runtime import Runtime
 
-BatchRead = ReadItem[BatchItem]
-
 
 @dataclass(slots=True, eq=False, repr=False)
 class Steps(ImageSource):
     """Plans the steps of a batch, and names the rows for which an interrupted attempt may have pending work."""
 
-    plans_from_refusal = True
+    visits = False
     runtime: Runtime
     work: Mapping[ItemKey, ItemWork]
     failing: Failing
@@ -57,22 +54,22 @@ class Steps(ImageSource):
         """The units of all items that are not applied already; reads state only where an old image is not known."""
         items, stored = applied
         self._note_applied(items.values())
-        unread: list[BatchRead] = []
-        known: list[BatchRead] = []
-        looking: list[BatchRead] = []
-        looks_up = self.looks_up
+        unread: list[BatchItem] = []
+        known: list[BatchItem] = []
+        deriving: list[BatchItem] = []
+        from_ledger = self.runtime.application.plans_from_ledger
         for work in self.work.values():
             for key, routed in work.ledger.items():
                 if key in items:
                     continue
-                if looks_up and any(route.lookups for route, _ in routed):
-                    routes = tuple([route for route, _ in routed])
-                    looking.append(ReadItem(BatchItem(work, routed), key, work.item, routes, work.changes))
+                routes = tuple([route for route, _ in routed])
+                read = BatchItem(key, work.item, routes, work.changes, work=work, routed=routed)
+                if from_ledger and self.derives(read):
+                    deriving.append(read)
                     continue
                 steps, is_known = self._steps(work, routed)
                 if steps:
-                    routes = tuple([step.route for step in steps])
-                    read = ReadItem(BatchItem(work, routed), key, work.item, routes, work.changes, steps)
+                    read.keep(steps)
                     (known if is_known and stored is None else unread).append(read)
         if self.schema.expiring:
             self.runtime.known.learn_expiring()  # also of the rows that the handlers have just yielded
@@ -81,9 +78,7 @@ class Steps(ImageSource):
             unread += more
             self._read_lives(step for each in (*known, *unread) for step in each.steps)
         units = [unit for read in known if (unit := self._assumed(read)) is not None]
-        if unread:
-            units += self._read(unread, stored)
-        return units + (self._look_up(looking, stored) if looking else [])
+        return units + (self._read([*unread, *deriving], stored) if unread or deriving else [])
 
     def _read_lives(self, steps: Iterable[Step]) -> None:
         with suppress(EngineUnavailable):  # then rows are taken for absent, and a refusal shows them
@@ -93,10 +88,6 @@ class Steps(ImageSource):
     @property
     def retired(self) -> Collection[str]:
         return self.runtime.application.retired
-
-    @property
-    def looks_up(self) -> bool:
-        return any(route.lookups for route in self.runtime.application.routes)
 
     @property
     def lives(self) -> Lives:
@@ -111,12 +102,21 @@ class Steps(ImageSource):
             self._with_referents = StepsWithReferents(self.runtime, self.failing, self.emptying)
         return self._with_referents
 
-    def derive_again(self, read: Sequence[ReadItem[Unit]]) -> tuple[list[ReadItem[Unit]], list[Failed]]:
-        return self.with_referents.again(read)
+    def derives(self, read: ReadItem) -> bool:
+        return self.runtime.application.plans_from_ledger and any(route.planned_from_ledger for route in read.routes)
 
-    def pending_rows(self, read: ReadItem[Any]) -> Iterable[NamedByHandler]:
-        """The rows that an item's images and its ledger item name, by handler: a crash may have left pending work."""
-        return self._unfinished(read.item, read.steps, read.found)
+    def derive(self, read: Sequence[ReadItem]) -> list[HandlerFailure]:
+        """Makes steps of which some are made of what is read after the ledger item, now or again."""
+        first = [each for each in read if isinstance(each, BatchItem)]
+        if not first:
+            return self.with_referents.again(read)
+        for each, made in zip(first, self.with_referents.of(first), strict=True):
+            each.keep(self._in_order(each, made))
+        if self.schema.expiring:
+            self.runtime.known.learn_expiring()
+        if self.lives.matter:
+            self._read_lives(step for each in first for step in each.steps)
+        return []
 
     def _steps(self, work: ItemWork, routed: Sequence[RoutedFields]) -> tuple[tuple[Step, ...], bool]:
         """The steps of an item, and whether the starting contributions of all of them are known."""
@@ -170,41 +170,22 @@ class Steps(ImageSource):
         except Exception:  # noqa: BLE001 - the ledger knows what this image contributed, if anything
             return None
 
-    def _assumed(self, read: BatchRead) -> Unit | None:
+    def _assumed(self, read: BatchItem) -> Unit | None:
         """A unit that assumes what its old images contributed."""
         steps, retired = tuple(read.steps), self.retired
         return ledger_unit(
             read.key, read.item, steps, tuple(read.changes), None, retired=retired, lives=self.known_lives
         )
 
-    def _read(self, unread: Sequence[BatchRead], stored: StateItems | None) -> list[Unit]:
+    def _read(self, unread: Sequence[BatchItem], stored: StateItems | None) -> list[Unit]:
         """Units of items whose ledger items are needed: the ones not in ``stored`` are read together, once a batch."""
-        desk = LedgerUnits(self, self)
+        desk = LedgerUnits[BatchItem](self, self)
         read = desk.read(unread, stored)
         for each in read:
-            each.is_next = stored is None and _are_next(each.steps, each.found)
+            each.is_next = stored is None and bool(each.steps) and _are_next(each.steps, each.found)
         return desk.plan(read)
 
-    def _look_up(self, looking: Sequence[BatchRead], stored: StateItems | None) -> list[Unit]:
-        """Units of items some of whose handlers look others up: ledger items are read first, then the referents."""
-        desk = LedgerUnits(self, self)
-        read = desk.read(looking, stored)
-        try:
-            desk.wait(read)
-            for each, made in zip(read, self.with_referents.of(read), strict=True):
-                each.steps = self._in_order(each, made)
-        except EngineUnavailable as error:
-            self.failed(read, error)
-            return []
-        if self.schema.expiring:
-            self.runtime.known.learn_expiring()
-        if self.lives.matter:
-            self._read_lives(step for each in read for step in each.steps)
-        for each in read:
-            each.routes = tuple(step.route for step in each.steps)
-        return desk.plan([each for each in read if each.steps])
-
-    def failed(self, read: Sequence[BatchRead], error: EngineError | HandlerError, *, of_item: bool = False) -> None:
+    def failed(self, read: Sequence[ReadItem], error: Exception, *, of_item: bool = False) -> None:
         # A store that is wrong for good stops the batch; a damaged item does not.
         if isinstance(error, EngineUnavailable) or (of_item and isinstance(error, EngineError)):
             self.failing.failed += [
@@ -215,11 +196,9 @@ class Steps(ImageSource):
             for route, change in product(each.routes, each.changes):
                 self.failing.fails(change, route, error)
 
-    def applied(self, read: BatchRead) -> None:
-        self._note_applied([(read.origin.work, tuple(read.routes))])
-
-    def partly_applied(self) -> None:
-        """Nothing is counted: the other handlers of the item are planned."""
+    def applied(self, read: BatchItem, *, partly: bool) -> None:
+        if not partly:
+            self._note_applied([(read.work, tuple(read.routes))])
 
     def _note_applied(self, works: Collection[AppliedItem]) -> None:
         """Notes that the state holds all changes of items, as far as these handlers go."""
@@ -228,17 +207,21 @@ class Steps(ImageSource):
         for routes, items in Counter(routes for _, routes in works).items():
             self.unchanged.update(dict.fromkeys([route.name for route in routes], items))
 
-    def _in_order(self, looking: BatchRead, made: Mapping[str, Step]) -> tuple[Step, ...]:
-        """The steps of all handlers of an item; ``made`` are those of handlers that look others up."""
-        first, found = looking.changes[0], list[Step]()
-        for route, fields in looking.origin.routed:
+    def _in_order(self, read: BatchItem, made: Mapping[str, Step]) -> tuple[Step, ...]:
+        """The steps of all handlers of an item; ``made`` are those that are made after the ledger item was read."""
+        first, found = read.changes[0], list[Step]()
+        for route, fields in read.routed:
             step = made.get(route.name)
-            if not route.lookups:
-                step = self._step(route, fields, looking.origin.work, first.old if first.has_old else None)
+            if not route.planned_from_ledger:
+                step = self._step(route, fields, read.work, first.old if first.has_old else None)
             found += () if step is None else (step,)
         return tuple(found)
 
-    def _unfinished(self, item: ItemKey, steps: Sequence[Step], found: LedgerItem) -> Iterator[NamedByHandler]:
+    def pending_rows(self, read: ReadItem) -> Iterator[NamedByHandler]:
+        """The rows that an item's images and its ledger item name, by handler: a crash may have left pending work."""
+        if isinstance(read, BatchItem) and read.is_next:
+            return
+        item, steps, found = read.item, read.steps, read.found
         for step in steps:
             named = NamedRows()
             named.add_stored(self.runtime.application.name, step.route, item, found)
@@ -259,7 +242,7 @@ class Steps(ImageSource):
         known = self._named.get((route.name, item))
         if known is None:
             known = self._named[route.name, item] = NamedRows()
-            if route.lookups:  # images contributed with the referents of that time: only the ledger item has the rows
+            if route.planned_from_ledger:  # its images contributed with referents: only the ledger item has the rows
                 return known
             if len(work.changes) == 1 and step.before is not None:  # the contributions of both images are known already
                 contributions = [step.before, step.after]
@@ -271,12 +254,12 @@ class Steps(ImageSource):
         return known
 
 
-def _by_lives(lives: Lives, known: Sequence[BatchRead]) -> tuple[list[BatchRead], list[BatchRead]]:
+def _by_lives(lives: Lives, known: Sequence[BatchItem]) -> tuple[list[BatchItem], list[BatchItem]]:
     """Steps whose ledger item need not be read, and steps of items that may be in a row which expires.
 
     Only the ledger knows in which life of the row such an item contributed: no assumption is made about it.
     """
-    found: tuple[list[BatchRead], list[BatchRead]] = [], []
+    found: tuple[list[BatchItem], list[BatchItem]] = [], []
     for each in known:
         is_in_one = any(lives.counts(step.route, step.before) for step in each.steps if step.before)
         found[is_in_one].append(each)

@@ -15,35 +15,32 @@ record that led to that version was committed before the source was read. A redr
 record.
 """
 
-from collections.abc import Iterable, Mapping, Sequence
-from collections.abc import Set as AbstractSet
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any, NamedTuple, NoReturn, cast
 
 from streamfold.batch.manifest import note_expiring, note_may_put
+from streamfold.batch.order import RoutedFields
 from streamfold.batch.stored_schema import keep_schema
-from streamfold.commit.buckets import wait_for_items
 from streamfold.commit.committer import Committer
-from streamfold.commit.ledger_units import Faults, ImageSource, note_found, plan_ready, read_lives
+from streamfold.commit.ledger_units import HandlerFailure, ImageSource, LedgerUnits, ReadItem, read_lives
 from streamfold.commit.outcome import Failed, Outcome
-from streamfold.commit.pending import NamedRows, PendingWork
-from streamfold.commit.plan import Plan, Unit, pack, unit_of
+from streamfold.commit.pending import NamedByHandler, NamedRows, PendingWork
+from streamfold.commit.plan import Plan, Unit, pack
 from streamfold.commit.referents import Asked, LookedUp, look_up
-from streamfold.commit.taking_back import without_refused
-from streamfold.commit.transactions import filled
 from streamfold.derivations.derivation import LOST, derived
 from streamfold.engines.protocol import StoredItem
-from streamfold.errors import EngineError, HandlerError, RecordError, joined_key
+from streamfold.errors import RecordError, joined_key
 from streamfold.keys.table import Table, is_in_state
-from streamfold.ledger.contribution import BEFORE_ALL, Contribution, LedgerItem, stored_rows, stored_text
-from streamfold.ledger.lives import NO_ROWS, Lives, as_stored
+from streamfold.ledger.contribution import BEFORE_ALL, Contribution, stored_rows, stored_text
+from streamfold.ledger.lives import Lives, as_stored
 from streamfold.ledger.state_keys import ledger_key
-from streamfold.ledger.step import Step, Transition, reconciled
+from streamfold.ledger.step import Step
 from streamfold.records.change import Change, ItemKey, image_of, item_key
 from streamfold.records.values import encode
-from streamfold.routes.route import ROWS_LOST, Fields, Route, times_to_live
+from streamfold.routes.route import ROWS_LOST, Route, times_to_live
 from streamfold.runtime import Runtime
-from streamfold.writes.guarded import RowKey, StateKey
+from streamfold.writes.guarded import StateKey
 
 
 class Scanned(NamedTuple):
@@ -94,38 +91,29 @@ def synthetic_change(item: ItemKey, version: str = BEFORE_ALL) -> Change:
     return cast("Change", Scanned(item, version))
 
 
-class VisitedHandler(NamedTuple):
-    """One handler's contribution of one item, to be visited."""
-
-    route: Route
-    fields: Fields
-
-
 class VisitedItem(NamedTuple):
-    """The handlers of one ledger item that are visited."""
+    """The handlers of one ledger item that are visited, each with the fields of the item's key."""
 
     item: ItemKey
     group: str
-    handlers: Sequence[VisitedHandler]
+    handlers: Sequence[RoutedFields]
 
 
 HandlerOfItem = tuple[ItemKey, str]
 """An item and the name of a handler."""
 
 
-class Visit(NamedTuple):
-    """The reads of one ledger item, and the handlers' contributions."""
+@dataclass(slots=True, eq=False)
+class Visit(ReadItem):
+    """A ledger item and its source item, which are reconciled."""
 
-    key: StateKey
-    wanted: VisitedItem
-    held: LedgerItem
-    source: StoredItem | None
-    steps: Sequence[Step]
-    failed: Sequence[Failed]  # of handlers that raise: their contributions are not changed
+    wanted: VisitedItem = field(kw_only=True)
+    source: StoredItem | None = None
+    failed: list[Failed] = field(default_factory=list)  # of handlers that raise: their contributions are not changed
 
     def stored(self, step: Step) -> str:
         """The ledger's contribution of a step's handler, as text."""
-        contribution = self.held.contributions.get(step.route.name)
+        contribution = self.found.contributions.get(step.route.name)
         return contribution.text if contribution else ""
 
     def after(self, step: Step) -> Contribution:
@@ -134,15 +122,15 @@ class Visit(NamedTuple):
         return as_stored(stored_rows(stored), step.after) if stored else step.after
 
     def text(self, step: Step) -> str:
-        """What the ledger item is to hold of a step's handler, as text."""
+        """What the ledger item is to have of a step's handler, as text."""
         return stored_text(self.after(step), step.references)
 
     def differs(self, step: Step) -> bool:
         """Whether the ledger differs from the source, or has pending work."""
-        contribution = self.held.contributions.get(step.route.name)
+        contribution = self.found.contributions.get(step.route.name)
         if contribution is None:
             return bool(step.after or step.references)
-        if any(handler == step.route.name for handler, _ in self.held.shares):
+        if any(handler == step.route.name for handler, _ in self.found.shares):
             return True
         return bool(contribution.pending) or contribution.text != self.text(step)
 
@@ -151,18 +139,17 @@ class Visit(NamedTuple):
 class Visits(ImageSource):
     """Visits items of one application, and commits the changes; the caller then finishes the pending work."""
 
-    plans_from_refusal = False
+    visits = True
     runtime: Runtime
     bounds: Mapping[str, str] = field(default_factory=dict)  # the smallest version for a read, by table
     named: Mapping[str, NamedRows] = field(default_factory=dict)  # rows that records of the item name, by handler
     emptied: bool = False  # items are taken for absent
     dry_run: bool = False
-    renews: bool = False  # backlinks of references that the ledger item holds are put too, in case one was lost
+    renews: bool = False  # backlinks of references that the ledger item has are put too, in case one was lost
     gets: bool = True  # a single item is got: a redrive may have the permission for that, a function for batches
     idle: Mapping[HandlerOfItem, Sequence[ItemKey]] = field(default_factory=dict)  # whose backlinks named an item
     pending_work: PendingWork = field(init=False, default_factory=PendingWork)
     visited: dict[StateKey, Visit] = field(init=False, default_factory=dict)  # as they were read last
-    planned: dict[StateKey, Transition] = field(init=False, default_factory=dict)  # the last of each ledger item
     lives: Lives = field(init=False)
     _wanted: dict[StateKey, VisitedItem] = field(init=False, default_factory=dict)
 
@@ -170,42 +157,71 @@ class Visits(ImageSource):
         self.lives = Lives(self.runtime.known.lives)
         self.pending_work.deltas.tries_all = True
 
+    @property
+    def desk(self) -> LedgerUnits[Visit]:
+        # Made at each call: visits that referred to it would be freed late.
+        return LedgerUnits(self, self)
+
     def read(self, wanted: Iterable[VisitedItem]) -> list[Visit]:
         """Reads ledger items, then their sources, and derives. Raises ``EngineError`` if one of them cannot be read."""
+        visits = [self._visit(each) for each in wanted]
+        self.desk.prepare(self.desk.read(visits, consistent=True))
+        return visits
+
+    def unit(self, visit: Visit, steps: Sequence[Step]) -> Unit:
+        """The unit of some steps of a visit, which it writes without a difference too."""
+        unit = self.desk.unit(visit, steps)
+        assert unit is not None, "a visit is never taken for done"
+        return unit
+
+    def again(self, unit: Unit) -> Visit:
+        """A visit of the same handlers. It always writes, even without a difference, so that no write that was planned
+        before can land behind it.
+        """
+        assert isinstance(unit.guard.key, StateKey)
+        wanted, names = self._wanted[unit.guard.key], {route.name for route in unit.routes}
+        visit = self._visit(wanted._replace(handlers=[each for each in wanted.handlers if each[0].name in names]))
+        visit.added, visit.unit = unit.added, unit
+        return visit
+
+    def _visit(self, wanted: VisitedItem) -> Visit:
+        key = ledger_key(self.runtime.application.name, wanted.group, wanted.item)
+        self._wanted.setdefault(key, wanted)
+        routes = tuple(route for route, _ in wanted.handlers)
+        return Visit(key, wanted.item, routes, (synthetic_change(wanted.item),), wanted=wanted)
+
+    def failed(self, read: Sequence[Visit], error: Exception, *, of_item: bool = False) -> None:
+        """Raises what is no fault of one item."""
+        if not of_item:
+            raise error
+        for visit in read:
+            visit.failed += [Failed(change, route, error) for route in visit.routes for change in visit.changes]
+
+    def applied(self, read: Visit, *, partly: bool) -> None:
+        raise NotImplementedError("A visit is never taken for done.")
+
+    def derives(self, read: Visit) -> bool:  # noqa: ARG002 - a visit does at any time
+        return True
+
+    def derive(self, read: Sequence[Visit]) -> Sequence[HandlerFailure]:
+        """Reads the sources, and calls the handlers on what they are now."""
         runtime = self.runtime
-        keys = {ledger_key(runtime.application.name, each.group, each.item): each for each in wanted}
-        stored = runtime.engine.read_state([*keys], consistent=True)
-        ledgers = {
-            key: filled(runtime.engine, key, LedgerItem.of(stored.get(key)), {one.route.name for one in each.handlers})
-            for key, each in keys.items()
-        }
-        sources = self._sources([*dict.fromkeys(each.item for each in keys.values())])
-        if not self.dry_run:
-            wait_for_items(runtime, self.pending_work.deltas, ledgers.values())
-            ledgers = {key: self._without_refused(keys[key], held) for key, held in ledgers.items()}
-        looked_up = self._looked_up([*keys.values()], [*ledgers.values()], sources)
-        visits = [self._visit(key, each, ledgers[key], sources, looked_up) for key, each in keys.items()]
+        sources = self._sources([*dict.fromkeys(each.item for each in read)])
+        for each in read:
+            each.source = sources.get(each.item)
+            self.visited[each.key] = each
+        looked_up = self._looked_up(read)
+        failures = [failure for each in read for failure in self._derive(each, looked_up)]
         runtime.known.learn_expiring()
         if not self.dry_run:
             note_expiring(runtime)
             # Another process may make an attribute otherwise: the handler is refused now.
             if runtime.known.schema_grew and not keep_schema(runtime):
-                visits = [self._visit(key, each, ledgers[key], sources, looked_up) for key, each in keys.items()]
+                failures = [failure for each in read for failure in self._derive(each, looked_up)]
         if self.lives.matter:
-            coming = (
-                (step.route, stored_rows(visit.stored(step)), step.after) for visit in visits for step in visit.steps
-            )
+            coming = ((step.route, stored_rows(each.stored(step)), step.after) for each in read for step in each.steps)
             read_lives(runtime.engine, self.lives, coming, consistent=True)
-        for visit in visits:
-            self.visited[visit.key] = visit
-            self._wanted.setdefault(visit.key, visit.wanted)
-        return visits
-
-    def _without_refused(self, wanted: VisitedItem, held: LedgerItem) -> LedgerItem:
-        if not held.waits:
-            return held
-        routes, application = [each.route for each in wanted.handlers], self.runtime.application.name
-        return without_refused(application, wanted.item, routes, held, self.pending_work.deltas, keeps_version=True)
+        return failures
 
     def _sources(self, items: Sequence[ItemKey]) -> Mapping[ItemKey, StoredItem]:
         if self.emptied:
@@ -215,93 +231,62 @@ class Visits(ImageSource):
             return {} if source is None else {items[0]: source}
         return self.runtime.engine.read_sources(items)
 
-    def _looked_up(
-        self, wanted: Sequence[VisitedItem], ledgers: Sequence[LedgerItem], sources: Mapping[ItemKey, StoredItem]
-    ) -> Mapping[HandlerOfItem, LookedUp]:
-        """The items with their referents, for handlers that look others up."""
+    def _looked_up(self, read: Sequence[Visit]) -> Mapping[HandlerOfItem, LookedUp]:
+        """The items with their referents, for handlers that read any."""
         asked = [
             Asked(
                 route,
                 each.item,
-                image_of(sources.get(each.item)),
+                image_of(each.source),
                 fields,
-                () if self.renews else held.references(route.name),
+                () if self.renews else each.found.references(route.name),
             )
-            for each, held in zip(wanted, ledgers, strict=True)
-            for route, fields in each.handlers
-            if route.lookups
+            for each in read
+            for route, fields in each.wanted.handlers
+            if route.planned_from_ledger
         ]
         found = look_up(self.runtime, asked, notes=not self.dry_run) if asked else ()
         return {(each.item, each.route.name): one for each, one in zip(asked, found, strict=True)}
 
-    def _visit(
-        self,
-        key: StateKey,
-        wanted: VisitedItem,
-        held: LedgerItem,
-        sources: Mapping[ItemKey, StoredItem],
-        looked_up: Mapping[HandlerOfItem, LookedUp],
-    ) -> Visit:
-        item, source = wanted.item, sources.get(wanted.item)
-        version = max([self.bounds.get(item[0], BEFORE_ALL), *(each.version for each in held.contributions.values())])
-        image, steps, failed, emptying = image_of(source), [], [], self.runtime.emptying_handlers
-        for route, fields in wanted.handlers:
+    def _derive(self, visit: Visit, looked_up: Mapping[HandlerOfItem, LookedUp]) -> list[HandlerFailure]:
+        """Makes the steps of a visit; returns the handlers that raise."""
+        item, versions = visit.item, [each.version for each in visit.found.contributions.values()]
+        version = max([self.bounds.get(item[0], BEFORE_ALL), *versions])
+        image, steps, emptying = image_of(visit.source), [], self.runtime.emptying_handlers
+        failures: list[HandlerFailure] = []
+        for route, fields in visit.wanted.handlers:
             own = looked_up.get((item, route.name), LookedUp(image))
             after, error = derived(route, own.image, fields, self.runtime.known.schema)
             error = own.error or error
-            if error is None:
-                if after and times_to_live(route):
-                    _look_at(self.runtime, route, after)
-                idle = tuple(self.idle.get((item, route.name), ()))
-                expects = route.name not in emptying
-                steps.append(Step(route, version, None, after, expects, own.references, idle))
-            else:
-                failed.append(Failed(synthetic_change(item), route, error))
-        found = Visit(key, wanted, held, source, steps, failed)
-        if self.dry_run:
-            return found
+            if error is not None:
+                failures.append((visit, route, error))
+                continue
+            if after and times_to_live(route):
+                _look_at(self.runtime, route, after)
+            idle = tuple(self.idle.get((item, route.name), ()))
+            expects = route.name not in emptying
+            steps.append(Step(route, version, None, after, expects, own.references, idle))
+        visit.keep(steps)
+        return failures
 
-        def able(held: LedgerItem, faults: Faults) -> Visit:
-            return found._replace(held=held, steps=[step for step in steps if step.route.name not in faults])
-
-        try:
-            planned, _, faults = plan_ready(self.pending_work, held, able)
-        except (EngineError, HandlerError) as refused:  # of this item alone: the others go on
-            failed += [Failed(synthetic_change(item), step.route, refused) for step in steps]
-            return found._replace(steps=[])
-        faulty = [step for step in steps if step.route.name in faults]
-        failed += [Failed(synthetic_change(item), step.route, faults[step.route.name]) for step in faulty]
-        assert planned is not None, "a visit plans each of its handlers"
-        return planned
-
-    def unit(self, visit: Visit, steps: Iterable[Step], added: AbstractSet[RowKey] = NO_ROWS) -> Unit:
-        """The unit of some steps of a visit."""
-        item = visit.wanted.item
-        transition = reconciled(visit.key, item, tuple(steps), visit.held, added, self.lives)
-        self.planned[visit.key] = transition
-        return unit_of(item, transition, (synthetic_change(item),), added, visit.held, self.lives)
-
-    def name(self, visit: Visit) -> None:
-        """Takes the rows for which an earlier attempt may have pending work, if it died.
+    def pending_rows(self, read: Visit) -> Iterator[NamedByHandler]:
+        """The rows that a visit names.
 
         The ledger item notes pending work. It does not note whether the item's present rows were recomputed, so they
         are checked again.
         """
-        application, item = self.runtime.application.name, visit.wanted.item
-        changes = [synthetic_change(item)]
-        # What a row refuses of an earlier step is not done, even if this visit changes nothing.
-        note_found(self.pending_work, visit.key, item, ([step.route for step in visit.steps], changes), visit.held)
-        for step in visit.steps:
-            contribution, after = visit.held.contributions.get(step.route.name), visit.after(step)
+        application, item = self.runtime.application.name, read.item
+        for step in read.steps:
+            contribution, after = read.found.contributions.get(step.route.name), read.after(step)
             named = NamedRows()
             if contribution is not None and contribution.pending:
-                named.add_stored(application, step.route, item, visit.held)
+                named.add_stored(application, step.route, item, read.found)
             if step.route.name in self.named:
                 named.join(self.named[step.route.name])
             named.rows.difference_update(after)
             named.hold(application, step.route, item, after)
             named.state_rows.update(filter(is_in_state, step.after))
-            self.pending_work.take(named, [step.route], changes)
+            yield [step.route], named
 
     def commit(self, units: Sequence[Unit]) -> Outcome:
         """Carries out units of visits; refused units are visited again, alone."""
@@ -312,23 +297,6 @@ class Visits(ImageSource):
         for handler in outcome.counts.get(ROWS_LOST, ()):
             runtime.warn_once((ROWS_LOST, handler), LOST[ROWS_LOST].text.format(name=handler, count="1 or more"))
         return outcome
-
-    def again(self, units: Sequence[Unit]) -> tuple[list[Unit], list[Failed]]:
-        """Units from newer reads, of the same handlers, and the handlers that raise now. A refused visit always writes,
-        even without a difference, so that no write that was planned before can land behind it.
-        """
-        added = {unit.guard.key: unit.added for unit in units}
-        visits = self.read(self._limited(unit) for unit in units)
-        for visit in visits:
-            self.name(visit)
-        planned = [self.unit(visit, visit.steps, added[visit.key]) for visit in visits if visit.steps]
-        return planned, [failed for visit in visits for failed in visit.failed]
-
-    def _limited(self, unit: Unit) -> VisitedItem:
-        """The handlers of a ledger item in a unit."""
-        assert isinstance(unit.guard.key, StateKey)
-        wanted, names = self._wanted[unit.guard.key], {route.name for route in unit.routes}
-        return wanted._replace(handlers=[each for each in wanted.handlers if each.route.name in names])
 
 
 def _look_at(runtime: Runtime, route: Route, rows: Contribution) -> None:

@@ -219,7 +219,7 @@ class Separation:
         self.attempts = attempts
         self.progress = progress
         self.source = source
-        self.visits = not source.plans_from_refusal
+        self.visits = source.visits
         self.hot: set[WrittenKey] = set()  # rows that were throttled while others of their transaction were not
         self.away: TableThrottled | None = None
 
@@ -320,7 +320,7 @@ class Committer:
         self.runtime = runtime = source.runtime
         self.progress = Progress(source.pending_work, triage, source.known_lives)
         self.source = source
-        self.visits = not source.plans_from_refusal
+        self.visits = source.visits
         self.rounds_max = TRIES_MAX - 1 if self.visits else TRIES_MAX
         self.attempts = Attempts(runtime)
         # Of a plan that was carried out before, every transaction in flight would be refused, and paid for.

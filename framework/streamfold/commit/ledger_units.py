@@ -1,25 +1,21 @@
-"""The one desk where a ledger item that was read becomes a unit: read, filled, waited for, planned, its work noted."""
+"""The one desk where a ledger item that was read becomes a unit: read, waited for, derived, planned, its work noted."""
 
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from collections.abc import Set as AbstractSet
-from contextlib import suppress
 from dataclasses import dataclass, replace
-from functools import partial
-from types import MappingProxyType
-from typing import Any, ClassVar, Generic, Protocol, TypeVar
+from typing import Any, ClassVar, Generic, TypeVar
 
 from streamfold.commit.buckets import ready_by_handler, wait_for_items
-from streamfold.commit.outcome import Failed
 from streamfold.commit.pending import NamedByHandler, PendingWork
-from streamfold.commit.plan import Unit, ledger_unit
+from streamfold.commit.plan import Unit, unit_of
 from streamfold.commit.taking_back import without_refused
 from streamfold.commit.transactions import filled, read_state
 from streamfold.engines.protocol import Engine, StateItems
 from streamfold.errors import EngineError, HandlerError
 from streamfold.ledger.contribution import Contribution, LedgerItem
 from streamfold.ledger.lives import NO_ROWS, Lives
-from streamfold.ledger.step import Step
+from streamfold.ledger.step import Step, is_done, reconciled, replanned
 from streamfold.records.change import Change, ItemKey
 from streamfold.routes.route import Route
 from streamfold.runtime import Runtime
@@ -31,35 +27,22 @@ NOTHING_FOUND = LedgerItem.of(None)
 """An item that was never read, or is not in the ledger."""
 
 
-class HasSteps(Protocol):
-    """What is planned from a ledger item: a unit, or a visit."""
-
-    @property
-    def steps(self) -> Sequence[Step]: ...
-
-
-WithSteps = TypeVar("WithSteps", bound=HasSteps)
-
-
-FromSource = TypeVar("FromSource")
-
-
 @dataclass(slots=True, eq=False)
-class ReadItem(Generic[FromSource]):
+class ReadItem:
     """A ledger item that a unit is planned from, and what the unit is to be of."""
 
-    origin: FromSource  # what its source has of it: the work of a batch, or a unit that was planned before
     key: StateKey
     item: ItemKey
     routes: Sequence[Route]
     changes: Sequence[Change]
-    steps: Sequence[Step] = ()  # none before handlers were called that look others up
+    steps: Sequence[Step] = ()  # none before handlers were called
     added: AbstractSet[RowKey] = NO_ROWS
     found: LedgerItem = NOTHING_FOUND  # as it was read
-    is_next: bool = False  # the ledger agrees with the old images: no attempt before has died
+    unit: Unit | None = None  # that was planned before, and is planned again
+    rows: Sequence[Contribution] = ()  # what each handler contributes once the unit that was planned last is committed
 
     @classmethod
-    def of(cls, unit: Unit, found: LedgerItem = NOTHING_FOUND) -> "ReadItem[Unit]":
+    def of(cls, unit: Unit) -> "ReadItem":
         """A unit that is planned again. Its steps note the rows that they may leave empty: refused once for such a row,
         it must not be refused again.
         """
@@ -67,34 +50,47 @@ class ReadItem(Generic[FromSource]):
         steps = tuple(
             [step._replace(requires_contributor=False) if step.requires_contributor else step for step in unit.steps]
         )
-        return ReadItem(unit, unit.guard.key, unit.item, unit.routes, unit.changes, steps, unit.added, found)
+        return ReadItem(unit.guard.key, unit.item, unit.routes, unit.changes, steps, unit.added, unit=unit)
+
+    def keep(self, steps: Sequence[Step]) -> None:
+        """Plans no others than these steps, and reports no others."""
+        self.steps, self.routes = steps, tuple([step.route for step in steps])
 
 
-class Follows(Protocol[FromSource]):
-    """What notes the items that fail, and those that the ledger has: a batch, or the progress of its plan."""
-
-    def failed(
-        self, read: Sequence[ReadItem[FromSource]], error: EngineError | HandlerError, *, of_item: bool = False
-    ) -> None:
-        """Notes items that fail. ``of_item``: by a fault of their own, so that no other item meets it."""
-
-    def applied(self, read: ReadItem[FromSource]) -> None: ...
-
-    def partly_applied(self) -> None: ...
+Read = TypeVar("Read", bound=ReadItem)
+HandlerFailure = tuple[ReadItem, Route, Exception]
+"""A handler that fails on an item."""
 
 
-class ImageSource(ABC):
-    """Where the images of items come from: the records of a batch, or stored items that are visited.
-
-    plans_from_refusal: a refused unit is planned again from the item in the refusal. Otherwise that item is newer than
-    the image, so both are read again, and the unit goes alone. retired: handlers that were removed; their contributions
-    go with the last other one of a ledger item. looks_up: some handler looks others up when a unit is planned again.
+class Follows(ABC):
+    """What notes the items that fail, and those of which the ledger has the steps of all handlers, or of some (partly):
+    a batch, visits, or the progress of a plan.
     """
 
     __slots__ = ()
-    plans_from_refusal: ClassVar[bool]
+
+    @abstractmethod
+    def failed(self, read: Sequence[Any], error: Exception, *, of_item: bool = False) -> None:
+        """Notes items that fail. ``of_item``: by a fault of their own, so that no other item meets it."""
+
+    @abstractmethod
+    def applied(self, read: Any, *, partly: bool) -> None: ...
+
+
+class ImageSource(Follows):
+    """Where the images of items come from: the records of a batch, or stored items that are visited.
+
+    visits: they are stored items. A unit is written without a difference too, behind a fence. A refused unit is not
+    planned from the item in the refusal, which is newer than the image: both are read again, and the unit goes alone.
+    derives: the steps of an item are made only after its ledger item was read. dry_run: no delta is moved. retired:
+    handlers that were removed; their contributions go with the last other one of a ledger item.
+    """
+
+    __slots__ = ()
+    visits: ClassVar[bool]
     runtime: Runtime
     pending_work: PendingWork
+    dry_run: bool = False
 
     @property
     @abstractmethod
@@ -109,24 +105,20 @@ class ImageSource(ABC):
     def retired(self) -> Collection[str]:
         return ()
 
-    @property
-    def looks_up(self) -> bool:
-        return False
-
-    def pending_rows(self, read: ReadItem[Any]) -> Iterable[NamedByHandler]:  # noqa: ARG002 - a default
+    def pending_rows(self, read: Any) -> Iterable[NamedByHandler]:  # noqa: ARG002 - a default
         """The rows of an item for which an earlier attempt may have pending work, by handler."""
         return ()
 
-    def derive_again(self, read: Sequence[ReadItem[Unit]]) -> tuple[list[ReadItem[Unit]], list[Failed]]:
-        """Items of which steps look others up, with referents that are read now, and the handlers that raise then."""
-        return [*read], []
+    def again(self, unit: Unit) -> ReadItem:
+        """What is read of a unit that is planned again."""
+        return ReadItem.of(unit)
 
-    def again(self, units: Sequence[Unit]) -> tuple[list[Unit], list[Failed]]:
-        """Units from newer reads of ledger items and images, and the handlers that raise then. Raises ``EngineError``.
+    @abstractmethod
+    def derives(self, read: Any) -> bool: ...
 
-        Asked for where units are not planned from a refusal.
-        """
-        raise NotImplementedError
+    @abstractmethod
+    def derive(self, read: Sequence[Any]) -> Iterable[HandlerFailure]:
+        """Makes the steps of such items; returns the handlers that fail. Raises ``EngineError``."""
 
 
 def read_lives(engine: Engine, lives: Lives, steps: Iterable[Coming], *, consistent: bool = False) -> None:
@@ -141,52 +133,16 @@ def read_lives(engine: Engine, lives: Lives, steps: Iterable[Coming], *, consist
         lives.read(engine.read_rows(rows, consistent=consistent))
 
 
-Faults = Mapping[str, EngineError | HandlerError]
-"""Why no step of some handlers is planned, by their names."""
-NO_FAULTS: Faults = MappingProxyType({})
-
-
-def plan_ready(
-    pending_work: PendingWork, found: LedgerItem, plan: Callable[[LedgerItem, Faults], WithSteps | None]
-) -> tuple[WithSteps | None, LedgerItem, Faults]:
-    """What is planned of a ledger item whose last step is in the rows, with the ledger item as it was planned from.
-
-    The first plan shows which rows change: only these have to have taken what the last step added. A handler fails
-    alone if one of its rows refuses that, or if it is not there in time. Raises ``EngineError`` for a damaged item.
-    """
-    planned, faults = plan(found, NO_FAULTS), NO_FAULTS
-    if planned is not None and found.waits:
-        found, faults = ready_by_handler(found, planned.steps, pending_work.deltas)
-        faults = {step.route.name: faults[step.route.name] for step in planned.steps if step.route.name in faults}
-        planned = plan(found, faults)
-    return planned, found, faults
-
-
-def note_found(
-    pending_work: PendingWork,
-    key: StateKey,
-    item: ItemKey,
-    causes: tuple[Sequence[Route], Sequence[Change]],
-    found: LedgerItem,
-) -> None:
-    """Notes what a ledger item has pending: the notes of its steps, and the deltas that it names."""
-    pending_work.note_found(key, item, causes[0], found)
-    if found.waits:
-        pending_work.deltas.wait_for_item(found, *causes, key)
-
-
-class LedgerUnits(Generic[FromSource]):
+class LedgerUnits(Generic[Read]):
     """The desk: reads ledger items, and plans units from them. Nobody else catches what an item raises meanwhile."""
 
     __slots__ = ("follows", "pending_work", "runtime", "source")
 
-    def __init__(self, source: ImageSource, follows: Follows[FromSource]) -> None:
+    def __init__(self, source: ImageSource, follows: Follows) -> None:
         self.runtime, self.source, self.follows = source.runtime, source, follows
         self.pending_work = source.pending_work
 
-    def read(
-        self, wanted: Sequence[ReadItem[FromSource]], stored: StateItems | None = None, *, consistent: bool = False
-    ) -> list[ReadItem[FromSource]]:
+    def read(self, wanted: Sequence[Read], stored: StateItems | None = None, *, consistent: bool = False) -> list[Read]:
         """The items with what the ledger has of them, read together unless they were. Those fail that are not read."""
         if not wanted:
             return []
@@ -198,7 +154,7 @@ class LedgerUnits(Generic[FromSource]):
             return []
         return [each for each in wanted if self.fill(each, stored.get(each.key))]
 
-    def fill(self, read: ReadItem[FromSource], stored: Mapping[str, Any] | None) -> bool:
+    def fill(self, read: Read, stored: Mapping[str, Any] | None) -> bool:
         """Takes a stored ledger item and its large contributions; False if they are not read, and the item fails."""
         try:
             handlers = {route.name for route in read.routes}
@@ -208,61 +164,101 @@ class LedgerUnits(Generic[FromSource]):
             return False
         return True
 
-    def wait(self, read: Sequence[ReadItem[FromSource]]) -> None:
-        """Moves what ledger items name into rows, all at once. Where that fails, ``ready`` says so item by item."""
-        if any(each.found.waits for each in read):
-            with suppress(EngineError, HandlerError):
-                wait_for_items(self.runtime, self.pending_work.deltas, [each.found for each in read])
-
-    def plan(self, read: Sequence[ReadItem[FromSource]]) -> list[Unit]:
+    def plan(self, read: Sequence[Read]) -> list[Unit]:
         """The units of items: none of an item of which the ledger has all, and none of one that fails.
 
         An earlier attempt may have died before it removed empty rows or recomputed rows: this work is done again.
         """
-        self.wait(read)
-        return [unit for each in read if (unit := self._planned(each)) is not None]
+        return [unit for each in self.prepare(read) if (unit := self._of_item(each, self._planned)) is not None]
 
-    def _planned(self, read: ReadItem[FromSource]) -> Unit | None:
-        pending_work = self.pending_work
-        try:
-            for routes, named in () if read.is_next else self.source.pending_rows(read):
-                pending_work.take(named, routes, read.changes)
-            if read.found.waits:
-                application, waiting = self.runtime.application.name, pending_work.deltas
-                newer = [step.route for step in read.steps if step.version >= read.found.version(step.route.name)]
-                read.found = without_refused(application, read.item, newer, read.found, waiting)
-            pending_work.note_found(read.key, read.item, read.routes, read.found)
-            unit, found, faults = plan_ready(pending_work, read.found, partial(self._unit, read))
-            if faults:
-                self._fail_handlers(read, faults)
-            if found.waits:
-                self._wait_for(read, found)
-        except (EngineError, HandlerError) as error:  # of this item alone: the others go on
-            self.follows.failed([read], error, of_item=True)
-            return None
-        if unit is None and read.routes:
-            self.follows.applied(read)
-        elif unit is not None and len(unit.routes) < len(read.routes):
-            self.follows.partly_applied()
-        return unit
-
-    def _wait_for(self, read: ReadItem[FromSource], found: LedgerItem) -> None:
-        for route in read.routes:
+    def prepare(self, read: Sequence[Read]) -> list[Read]:
+        """The items of which some steps can be planned: what ledger items name is in its rows, and handlers were
+        called.
+        """
+        self._wait(read)
+        if derived := [each for each in read if self.source.derives(each)]:
+            read = [*[each for each in read if not self.source.derives(each)], *derived]
             try:
-                self.pending_work.deltas.wait_for_item(found, [route], read.changes, read.key)
+                failures = self.source.derive(derived)
+            except EngineError as error:
+                self.follows.failed(derived, error)
+                for each in derived:
+                    each.keep(())
+            else:
+                for failing, route, raised in failures:
+                    self.follows.failed([replace(failing, routes=(route,))], raised, of_item=True)
+        for each in read:
+            if each.found.waits and not self.source.dry_run:
+                self._of_item(each, self._replace_refused)
+        return [each for each in read if each.steps]
+
+    def unit(self, read: Read, steps: Sequence[Step]) -> Unit | None:
+        """The unit of some steps of an item; None if the ledger has all of them."""
+        source, changes = self.source, tuple(read.changes)
+        if source.visits:
+            made = reconciled(read.key, read.item, tuple(steps), read.found, read.added, source.lives)
+        else:
+            planned = replanned(read.key, read.item, tuple(steps), read.found, read.added, source.retired, source.lives)
+            if planned is None:
+                return None
+            made = planned
+        read.rows = made.rows
+        return unit_of(read.item, made, changes, read.added, read.found, source.lives)
+
+    def note(self, read: Read) -> None:
+        """Notes what an item has pending: rows that it names, notes of its steps, and the deltas that it names."""
+        pending_work = self.pending_work
+        for routes, named in self.source.pending_rows(read):
+            pending_work.take(named, routes, read.changes)
+        pending_work.note_found(read.key, read.item, read.routes, read.found)
+        for route in read.routes if read.found.waits else ():
+            try:
+                pending_work.deltas.wait_for_item(read.found, [route], read.changes, read.key)
             except EngineError as error:  # the names of its deltas are damaged
                 self.follows.failed([replace(read, routes=(route,))], error, of_item=True)
 
-    def _fail_handlers(self, read: ReadItem[FromSource], faults: Faults) -> None:
-        """Fails handlers of an item alone: the others go on."""
-        for route in read.routes:
-            if route.name in faults:
-                self.follows.failed([replace(read, routes=(route,))], faults[route.name], of_item=True)
-        read.routes = tuple([route for route in read.routes if route.name not in faults])
+    def _wait(self, read: Sequence[Read]) -> None:
+        """Moves what ledger items name into rows, all at once. Where that fails, ``_replace_refused`` says so item by
+        item; visits are done again as a whole.
+        """
+        if self.source.dry_run or not any(each.found.waits for each in read):
+            return
+        try:
+            wait_for_items(self.runtime, self.pending_work.deltas, [each.found for each in read])
+        except (EngineError, HandlerError):
+            if self.source.visits:
+                raise
 
-    def _unit(self, read: ReadItem[FromSource], found: LedgerItem, faults: Faults) -> Unit | None:
-        retired, lives = self.source.retired, self.source.lives
-        steps = tuple([step for step in read.steps if step.route.name not in faults])
-        if not steps:
+    def _of_item(self, read: Read, call: Callable[[Read], Unit | None]) -> Unit | None:
+        """What a call gives for one item; an error is that of this item alone: the others go on."""
+        try:
+            return call(read)
+        except (EngineError, HandlerError) as error:
+            self.follows.failed([read], error, of_item=True)
+            read.keep(())
             return None
-        return ledger_unit(read.key, read.item, steps, tuple(read.changes), found, read.added, retired, lives)
+
+    def _replace_refused(self, read: Read) -> None:
+        """Has the steps of an item replace what rows refuse of the steps before. A handler fails alone if one of the
+        rows that its step changes refuses a delta, or does not have it in time.
+        """
+        waiting, visits = self.pending_work.deltas, self.source.visits
+        newer = [step.route for step in read.steps if step.version >= read.found.version(step.route.name)]
+        read.found = without_refused(
+            self.runtime.application.name, read.item, newer, read.found, waiting, keeps_version=visits
+        )
+        steps = [step for step in read.steps if visits or not is_done(step, read.found)]
+        if not read.found.waits or not steps:
+            return
+        read.found, faults = ready_by_handler(read.found, steps, waiting)
+        for step in steps:
+            if (fault := faults.get(step.route.name)) is not None:
+                self.follows.failed([replace(read, routes=(step.route,))], fault, of_item=True)
+                read.keep([each for each in read.steps if each is not step])
+
+    def _planned(self, read: Read) -> Unit | None:
+        unit = self.unit(read, read.steps)
+        self.note(read)
+        if unit is None or len(unit.routes) < len(read.routes):
+            self.follows.applied(read, partly=unit is not None)
+        return unit

@@ -169,7 +169,7 @@ def by_handler(unit: Unit, lives: Lives | None = None) -> list[Unit]:
         found = unit.found
         assert found is not None
         planned = [reconciled(key, item, (step,), found, added, lives) for step in unit.steps]
-    elif unit.found is not None and any(step.route.lookups for step in unit.steps):
+    elif unit.found is not None and any(step.route.planned_from_ledger for step in unit.steps):
         # Such a step is never an item's first, nor optimistic: its referents were read after the ledger item only. Once
         # one handler moved the revision, the next is refused and reads them again.
         found = unit.found

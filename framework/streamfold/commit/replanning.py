@@ -4,7 +4,7 @@ from collections.abc import Collection, Iterable, Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
 from streamfold.commit.emptying import note_refused, with_notes, would_be_empty
-from streamfold.commit.ledger_units import ImageSource, LedgerUnits, ReadItem
+from streamfold.commit.ledger_units import Follows, ImageSource, LedgerUnits, ReadItem
 from streamfold.commit.pending import Progress
 from streamfold.commit.plan import (
     Transaction,
@@ -44,17 +44,21 @@ if TYPE_CHECKING:
     from streamfold.commit.pending import ItemAndHandler
 
 
-class Replanner:
+class Replanner(Follows):
     """Plans units again. A unit that cannot be planned again fails; a unit that the state has already is done."""
 
     def __init__(self, source: ImageSource, progress: Progress) -> None:
         self.runtime = source.runtime
         self.source = source
-        self.desk = LedgerUnits[Unit](source, self)
         self.progress = progress
         self.lives = progress.lives = source.lives
         self.rounds = 1  # that the last refusal counts for: none where it showed a life that is over
         self.tried: dict[ItemAndHandler, int] = {}  # changes that had got through when a unit was put behind
+
+    @property
+    def desk(self) -> LedgerUnits[ReadItem]:
+        # Made at each call: what it refers to would be freed late.
+        return LedgerUnits(self.source, self)
 
     def decide(self, transaction: Transaction, refused: Refused) -> list[Unit]:
         """The units of a transaction to be sent again after conditions failed."""
@@ -67,14 +71,14 @@ class Replanner:
         }
         guarded = [*zip(transaction.units, failing, strict=False)]
         units: list[Unit] = []
-        read: list[ReadItem[Unit]] = []
+        read: list[ReadItem] = []
         for unit, reason in guarded:
             if reason is None:
                 units.append(unit)
-            elif self.source.plans_from_refusal:
+            elif not self.source.visits:
                 read += self._found_by(unit, reason)
-        units += self._planned_from(read)
-        if not self.source.plans_from_refusal:  # the item in the refusal is newer than the source that was read
+        units += self.desk.plan(read)
+        if self.source.visits:  # the item in the refusal is newer than the source that was read
             units += self.again([unit for unit, reason in guarded if reason is not None])
         assumed = any(reason for unit, reason in guarded if unit.steps)
         for write, reason in zip(transaction.writes[count:], failing[count:], strict=True):
@@ -97,14 +101,14 @@ class Replanner:
 
     def _in_other_lives(self, units: list[Unit], outlived: Collection[WrittenKey]) -> list[Unit]:
         """Units planned again that assumed another state of these rows."""
-        if not self.source.plans_from_refusal:
+        if self.source.visits:
             wrong = [unit for unit in units if writes_any(unit, outlived)]
             return [unit for unit in units if not writes_any(unit, outlived)] + self.again(wrong)
         retired, lives = self.source.retired, self.lives
         planned = (again(unit, unit.found, retired, lives) if writes_any(unit, outlived) else unit for unit in units)
         return [unit for unit in planned if unit is not None]
 
-    def _found_by(self, unit: Unit, reason: Reason) -> list[ReadItem[Unit]]:
+    def _found_by(self, unit: Unit, reason: Reason) -> list[ReadItem]:
         """A unit with the ledger item that refused it; a claim that is there is done."""
         if not isinstance(unit.guard, LedgerWrite):
             self._claimed(unit, reason.item)
@@ -175,51 +179,19 @@ class Replanner:
             self.progress.fail([unit], error)
 
     def again(self, units: Sequence[Unit], *, consistent: bool = False) -> list[Unit]:
-        """Ledger units planned again from the ledger."""
-        if not self.source.plans_from_refusal:
-            return self._revisited(units)
-        return self._planned_from(self.desk.read([ReadItem.of(unit) for unit in units], consistent=consistent))
+        read = [self.source.again(unit) for unit in units]
+        return self.desk.plan(self.desk.read(read, consistent=consistent or self.source.visits))
 
-    def _planned_from(self, read: list[ReadItem[Unit]]) -> list[Unit]:
-        """Units planned again from ledger items that were read since: referents are read after these, again."""
-        if self.source.looks_up:
-            looking = [each for each in read if any(step.route.lookups for step in each.steps)]
-            if looking:
-                others = [each for each in read if each not in looking]
-                try:
-                    derived, failed = self.source.derive_again(looking)
-                except EngineError as error:
-                    self.failed(looking, error)
-                    derived, failed = [], []
-                self.progress.report(failed)
-                read = [*others, *derived]
-        return self.desk.plan(read)
-
-    def failed(
-        self,
-        read: Sequence[ReadItem[Unit]],
-        error: EngineError | HandlerError,
-        *,
-        of_item: bool = False,  # noqa: ARG002 - it is reported in any case
-    ) -> None:
+    def failed(self, read: Sequence[ReadItem], error: Exception, *, of_item: bool = False) -> None:
+        del of_item  # it is reported in any case
         self.progress.fail_changes(((each.routes, each.changes) for each in read), error)
 
-    def applied(self, read: ReadItem[Unit]) -> None:
-        self.progress.done(read.origin)
-
-    def partly_applied(self) -> None:
-        self.progress.partly_applied = True
-
-    def _revisited(self, units: Sequence[Unit]) -> list[Unit]:
-        if not units:
-            return []
-        try:
-            planned, failed = self.source.again(units)
-        except EngineError as error:
-            self.progress.fail(units, error)
-            return []
-        self.progress.report(failed)
-        return planned
+    def applied(self, read: ReadItem, *, partly: bool) -> None:
+        assert read.unit is not None
+        if partly:
+            self.progress.partly_applied = True
+        else:
+            self.progress.done(read.unit._replace(routes=tuple(read.routes)))
 
     def unclaimed(self, units: list[Unit]) -> list[Unit]:
         """The units without those whose claims exist already."""

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, NamedTuple
 
 from streamfold.batch.process import check_application
 from streamfold.batch.steps import images
-from streamfold.batch.visits import VisitedHandler, VisitedItem, Visits, synthetic_change
+from streamfold.batch.visits import VisitedItem, Visits, synthetic_change
 from streamfold.commit.outcome import explained
 from streamfold.commit.pending import NamedRows, PendingWork, clear_pending
 from streamfold.derivations.derivation import Finishing, Work, contributing, derivation, derived
@@ -132,21 +132,22 @@ class Repair:
             dry_run=self.dry_run,
             renews=True,
         )
-        (visit,) = visits.read([VisitedItem(item, route.group, [VisitedHandler(route, fields)])])
+        (visit,) = visits.read([VisitedItem(item, route.group, [(route, fields)])])
         for failed in visit.failed:
             raise failed.error
         unit = visits.unit(visit, visit.steps)
         tally: Tally | Tallies = unit.tallies[0]
         if not self.dry_run:
-            visits.name(visit)
+            visits.desk.note(visit)
             outcome = visits.commit([unit])
             for failed in outcome.failed:
                 raise failed.error
             tally = outcome.tally(route.name)
-        (after,) = visits.planned[visit.key].rows
+        visit = visits.visited[visit.key]
+        (after,) = visit.rows
         conflicts = contributing(route).reconciled(route, item, after, self._finishing(visits.pending_work))
         clear_pending(self.runtime, visits.pending_work)
-        stored = visits.visited[visit.key].held.contributions.get(route.name)
+        stored = visit.found.contributions.get(route.name)
         known = stored is not None and stored.version >= version != BEFORE_ALL
         return Repaired(item, route.name, tally.written, tally.removed, known, conflicts=tuple(conflicts))
 

@@ -178,7 +178,7 @@ def replanned(
     Contributions of ``retired`` handlers are removed with the last other one: otherwise the item could never expire.
     The caller has filled in large contributions (``commit.ledger_units.filled``). ``lives`` are as in ``optimistic``.
     """
-    undone = tuple(step for step in steps if not _done(step, found))
+    undone = tuple(step for step in steps if not is_done(step, found))
     if not undone:
         return None
     return _from_found(key, item, undone, found, added, retired=retired, lives=lives)
@@ -345,7 +345,7 @@ def _beyond(rows: Sequence[RowWrite], before: Contribution, was: Contribution, m
     return beyond
 
 
-def _done(step: Step, found: LedgerItem) -> bool:
+def is_done(step: Step, found: LedgerItem) -> bool:
     stored = found.contributions.get(step.route.name)
     return stored is not None and stored.version >= step.version
 
@@ -358,7 +358,7 @@ def held_after(step: Step, found: LedgerItem) -> Contribution:
     if (stored := found.contributions.get(step.route.name)) is None:
         return step.after
     rows = stored_rows(stored.text)
-    return rows if _done(step, found) else as_stored(rows, step.after)
+    return rows if is_done(step, found) else as_stored(rows, step.after)
 
 
 def _kept(

@@ -17,7 +17,7 @@ from typing import TYPE_CHECKING, NamedTuple
 
 from streamfold.batch.manifest import Manifest, read_manifest
 from streamfold.batch.report import finish
-from streamfold.batch.visits import Visit, VisitedHandler, VisitedItem, Visits, synthetic_change
+from streamfold.batch.visits import Visit, VisitedItem, Visits, synthetic_change
 from streamfold.commit.outcome import Outcome
 from streamfold.commit.pending import PendingWork
 from streamfold.commit.plan import Transaction, exceeds_transaction, pack
@@ -34,6 +34,7 @@ from streamfold.settings.limits import ACTIONS_MAX
 from streamfold.writes.guarded import GuardedWrite, LedgerWrite, PutRow, PutState, StateKey, estimated_bytes
 
 if TYPE_CHECKING:
+    from streamfold.batch.order import RoutedFields
     from streamfold.commit.plan import Unit
 
 WRITE_BYTES = 1024
@@ -102,14 +103,14 @@ def _bytes(write: GuardedWrite) -> int:
 
 def _difference(visit: Visit, step: Step, lacking: int) -> Difference:
     image = sha256(to_json(visit.source).encode(errors="surrogatepass")).hexdigest() if visit.source else ""
-    seen = f"{visit.held.revision}/{image}"
+    seen = f"{visit.found.revision}/{image}"
     return Difference(visit.wanted.item, step.route.name, visit.stored(step), visit.text(step), seen, lacking)
 
 
 def _note_differences(report: PageReport, visit: Visit, differing: Iterable[Step], lacks: Mapping[str, int]) -> None:
     """Notes what a dry run would write for an item; each backlink that it would put is a write unit."""
     for step in differing:
-        report.write_units += len({*step.references} - {*visit.held.references(step.route.name)})
+        report.write_units += len({*step.references} - {*visit.found.references(step.route.name)})
         difference = _difference(visit, step, lacks[step.route.name])
         (report.pending if difference.agrees else report.differing).append(difference)
 
@@ -118,7 +119,7 @@ def _referring(visits: Iterable[Visit]) -> Iterator[tuple[Route, ItemKey, Sequen
     """The references that the ledger items of these visits have, by handler and item."""
     for visit in visits:
         for step in visit.steps:
-            yield step.route, visit.wanted.item, visit.held.references(step.route.name)
+            yield step.route, visit.wanted.item, visit.found.references(step.route.name)
 
 
 class OrphanScan(NamedTuple):
@@ -174,7 +175,7 @@ class Pages:
         ledgers: list[VisitedItem] = []
         works: list[Work] = []
         for item in dict.fromkeys(items):
-            groups: dict[str, list[VisitedHandler]] = {}
+            groups: dict[str, list[RoutedFields]] = {}
             others: list[Work] = []
             for each, fields in self.runtime.application.listeners(item):
                 route = each.route
@@ -183,7 +184,7 @@ class Pages:
                 if each.role == REFERENT:
                     continue  # each of the items that refer to it is reconciled with both
                 if route.kind.contributes:
-                    groups.setdefault(route.group, []).append(VisitedHandler(route, fields))
+                    groups.setdefault(route.group, []).append((route, fields))
                 elif each.role == SOURCE or not self.sources_only or derivation(route).reconciles_all_roles:
                     others.append(Work(route, item, each.role, fields, ()))
             report.items += bool(groups or others)
@@ -222,7 +223,7 @@ class Pages:
             if self.dry_run:
                 _note_differences(report, visit, differing, lacks)
             else:
-                visits.name(visit)
+                visits.desk.note(visit)
         if self.dry_run:
             report.write_units += sum(map(_write_units, pack(units, self.runtime.chunk_actions)))
         else:
@@ -234,7 +235,7 @@ class Pages:
                 self._ledgers([each._replace(handlers=[handler])], report)
 
     def _is_written(self, visit: Visit, step: Step) -> bool:
-        return visit.differs(step) or (self.always and step.route.name in visit.held.contributions)
+        return visit.differs(step) or (self.always and step.route.name in visit.found.contributions)
 
     def _bounds(self, items: Iterable[ItemKey]) -> Mapping[str, str]:
         """The lowest versions of items that are read from now on, by table."""

@@ -6,7 +6,7 @@ from secrets import token_hex
 from typing import Any, NamedTuple
 
 from streamfold.batch.manifest import Manifest
-from streamfold.batch.visits import VisitedHandler, VisitedItem, Visits
+from streamfold.batch.visits import VisitedItem, Visits
 from streamfold.commit.after_commit import recompute
 from streamfold.commit.transactions import writers_own
 from streamfold.engines.protocol import StoredItem
@@ -343,13 +343,13 @@ class RowCorrection:
         """
         fields = next(fields for each, fields in self.by.app.sources(item) if each.name == route.name)
         visits = Visits(runtime=self.runtime)
-        (visit,) = visits.read([VisitedItem(item, route.group, [VisitedHandler(route, fields)])])
+        (visit,) = visits.read([VisitedItem(item, route.group, [(route, fields)])])
         for failed in visit.failed:
             raise failed.error
         (step,) = visit.steps
         if visit.text(step) != visit.stored(step):
             raise EngineError("Its item differs from its source: run streamfold repair on the item first.")
-        if row in step.after and any(named(row) in rows for rows in names_in(visit.held.deltas(route.name)).values()):
+        if row in step.after and any(named(row) in rows for rows in names_in(visit.found.deltas(route.name)).values()):
             raise EngineError(PENDING)
         return visits.unit(visit, visit.steps).guard, step.after
 

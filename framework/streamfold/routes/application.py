@@ -362,6 +362,10 @@ class Application:
         return any(map(may_expire, self.routes))
 
     @cached_property
+    def plans_from_ledger(self) -> bool:
+        return any(route.planned_from_ledger for route in self.routes)
+
+    @cached_property
     def chained(self) -> frozenset[str]:
         """The names of the handlers that read derived rows."""
         return frozenset(reader.name for _, _, reader in chained(self.routes))

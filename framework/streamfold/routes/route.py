@@ -275,6 +275,11 @@ class Route:
     reads_rows: bool = False  # all of its sources, but for edges, are keys of rows: an item without a mark is none
 
     @property
+    def planned_from_ledger(self) -> bool:
+        """Whether its steps are planned from a read ledger item, and never on the assumption of what that has."""
+        return bool(self.lookups)
+
+    @property
     def referents(self) -> tuple[Key, ...]:
         # Each once: several lookups may be of one key.
         return tuple(dict.fromkeys(each.key for each in self.lookups))
