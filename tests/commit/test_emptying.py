@@ -114,6 +114,15 @@ def test_the_last_item_of_a_row_is_refused_once_and_the_row_removed(shop):
     assert (shop.rows(), shop.notes()) == ({"GROUP#b": 1}, [])
 
 
+def test_a_step_that_the_ledger_refused_notes_its_rows_when_it_is_planned_again(shop):
+    """Refused once, it must not be refused again by the row that it leaves empty."""
+    shop.deliver(shop.put(0, "a"))
+    shop.put(0, "b")  # a record that is late
+    assert shop.deliver(shop.put(0, "c")) == []
+    assert shop.called() == {"transact": 2, "remove_empty": 1, "clear_pending": 1, "refused": 1}
+    assert (shop.rows(), shop.notes()) == ({"GROUP#c": 1}, [])
+
+
 def test_items_that_leave_a_row_empty_together_are_refused_though_each_leaves_another(shop):
     shop.deliver(*(shop.put(n, "a") for n in range(3)))
     assert shop.deliver(*(shop.remove(n) for n in range(3))) == []

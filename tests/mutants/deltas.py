@@ -473,7 +473,7 @@ def _() -> Iterator[None]:
     tests=BACK + "test_a_newer_contribution_replaces_what_a_process_left_that_died",
 )
 def _() -> Iterator[None]:
-    with patch.object(ledger_units, "without_refused", lambda _a, _i, _r, found, _w: found):
+    with patch.object(ledger_units, "without_refused", lambda _a, _i, _r, found, _w, **_: found):
         yield
 
 

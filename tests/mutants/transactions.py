@@ -7,6 +7,7 @@ from unittest.mock import patch
 from streamfold.commit import plan as plan_module
 from streamfold.commit.committer import Committer
 from streamfold.commit.emptying import LoweredRows
+from streamfold.commit.ledger_units import ReadItem
 from streamfold.commit.replanning import Replanner
 from streamfold.engines import MemoryEngine
 from streamfold.writes.guarded import CONFLICT, AddRow, GuardedPut, Refused
@@ -157,6 +158,23 @@ def _() -> Iterator[None]:
         return unit._replace(effects=tuple(effects))
 
     with patch("streamfold.commit.replanning.with_notes", unnoted):
+        yield
+
+
+@mutant(
+    "a step that is planned again notes no rows",
+    None,
+    tests=STAY + "test_a_step_that_the_ledger_refused_notes_its_rows_when_it_is_planned_again",
+)
+def _() -> Iterator[None]:
+    of = ReadItem.of
+
+    def as_before(unit: Any) -> ReadItem:
+        read = of(unit)
+        read.steps = unit.steps
+        return read
+
+    with patch.object(ReadItem, "of", as_before):
         yield
 
 

@@ -69,7 +69,7 @@ class Steps(ImageSource):
                     continue
                 steps, is_known = self._steps(work, routed)
                 if steps:
-                    read.keep(steps)
+                    read.steps, read.routes = steps, tuple([step.route for step in steps])
                     (known if is_known and stored is None else unread).append(read)
         if self.schema.expiring:
             self.runtime.known.learn_expiring()  # also of the rows that the handlers have just yielded

@@ -191,7 +191,6 @@ class Visits(ImageSource):
         return Visit(key, wanted.item, routes, (synthetic_change(wanted.item),), wanted=wanted)
 
     def failed(self, read: Sequence[Visit], error: Exception, *, of_item: bool = False) -> None:
-        """Raises what is no fault of one item."""
         if not of_item:
             raise error
         for visit in read:
@@ -249,7 +248,7 @@ class Visits(ImageSource):
         return {(each.item, each.route.name): one for each, one in zip(asked, found, strict=True)}
 
     def _derive(self, visit: Visit, looked_up: Mapping[HandlerOfItem, LookedUp]) -> list[HandlerFailure]:
-        """Makes the steps of a visit; returns the handlers that raise."""
+        """Calls the handlers of a visit; returns those that raise."""
         item, versions = visit.item, [each.version for each in visit.found.contributions.values()]
         version = max([self.bounds.get(item[0], BEFORE_ALL), *versions])
         image, steps, emptying = image_of(visit.source), [], self.runtime.emptying_handlers

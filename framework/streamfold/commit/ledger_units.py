@@ -8,14 +8,14 @@ from typing import Any, ClassVar, Generic, TypeVar
 
 from streamfold.commit.buckets import ready_by_handler, wait_for_items
 from streamfold.commit.pending import NamedByHandler, PendingWork
-from streamfold.commit.plan import Unit, unit_of
+from streamfold.commit.plan import Unit, ledger_unit, unit_of
 from streamfold.commit.taking_back import without_refused
 from streamfold.commit.transactions import filled, read_state
 from streamfold.engines.protocol import Engine, StateItems
 from streamfold.errors import EngineError, HandlerError
 from streamfold.ledger.contribution import Contribution, LedgerItem
 from streamfold.ledger.lives import NO_ROWS, Lives
-from streamfold.ledger.step import Step, is_done, reconciled, replanned
+from streamfold.ledger.step import Step, is_done, reconciled
 from streamfold.records.change import Change, ItemKey
 from streamfold.routes.route import Route
 from streamfold.runtime import Runtime
@@ -39,7 +39,7 @@ class ReadItem:
     added: AbstractSet[RowKey] = NO_ROWS
     found: LedgerItem = NOTHING_FOUND  # as it was read
     unit: Unit | None = None  # that was planned before, and is planned again
-    rows: Sequence[Contribution] = ()  # what each handler contributes once the unit that was planned last is committed
+    rows: Sequence[Contribution] = ()  # of a visit: what each handler contributes by the unit that was planned last
 
     @classmethod
     def of(cls, unit: Unit) -> "ReadItem":
@@ -57,7 +57,7 @@ class ReadItem:
         self.steps, self.routes = steps, tuple([step.route for step in steps])
 
 
-Read = TypeVar("Read", bound=ReadItem)
+ReadT = TypeVar("ReadT", bound=ReadItem)
 HandlerFailure = tuple[ReadItem, Route, Exception]
 """A handler that fails on an item."""
 
@@ -110,7 +110,6 @@ class ImageSource(Follows):
         return ()
 
     def again(self, unit: Unit) -> ReadItem:
-        """What is read of a unit that is planned again."""
         return ReadItem.of(unit)
 
     @abstractmethod
@@ -133,7 +132,7 @@ def read_lives(engine: Engine, lives: Lives, steps: Iterable[Coming], *, consist
         lives.read(engine.read_rows(rows, consistent=consistent))
 
 
-class LedgerUnits(Generic[Read]):
+class LedgerUnits(Generic[ReadT]):
     """The desk: reads ledger items, and plans units from them. Nobody else catches what an item raises meanwhile."""
 
     __slots__ = ("follows", "pending_work", "runtime", "source")
@@ -142,7 +141,9 @@ class LedgerUnits(Generic[Read]):
         self.runtime, self.source, self.follows = source.runtime, source, follows
         self.pending_work = source.pending_work
 
-    def read(self, wanted: Sequence[Read], stored: StateItems | None = None, *, consistent: bool = False) -> list[Read]:
+    def read(
+        self, wanted: Sequence[ReadT], stored: StateItems | None = None, *, consistent: bool = False
+    ) -> list[ReadT]:
         """The items with what the ledger has of them, read together unless they were. Those fail that are not read."""
         if not wanted:
             return []
@@ -154,7 +155,7 @@ class LedgerUnits(Generic[Read]):
             return []
         return [each for each in wanted if self.fill(each, stored.get(each.key))]
 
-    def fill(self, read: Read, stored: Mapping[str, Any] | None) -> bool:
+    def fill(self, read: ReadT, stored: Mapping[str, Any] | None) -> bool:
         """Takes a stored ledger item and its large contributions; False if they are not read, and the item fails."""
         try:
             handlers = {route.name for route in read.routes}
@@ -164,14 +165,14 @@ class LedgerUnits(Generic[Read]):
             return False
         return True
 
-    def plan(self, read: Sequence[Read]) -> list[Unit]:
+    def plan(self, read: Sequence[ReadT]) -> list[Unit]:
         """The units of items: none of an item of which the ledger has all, and none of one that fails.
 
         An earlier attempt may have died before it removed empty rows or recomputed rows: this work is done again.
         """
         return [unit for each in self.prepare(read) if (unit := self._of_item(each, self._planned)) is not None]
 
-    def prepare(self, read: Sequence[Read]) -> list[Read]:
+    def prepare(self, read: Sequence[ReadT]) -> list[ReadT]:
         """The items of which some steps can be planned: what ledger items name is in its rows, and handlers were
         called.
         """
@@ -192,20 +193,17 @@ class LedgerUnits(Generic[Read]):
                 self._of_item(each, self._replace_refused)
         return [each for each in read if each.steps]
 
-    def unit(self, read: Read, steps: Sequence[Step]) -> Unit | None:
+    def unit(self, read: ReadT, steps: Sequence[Step]) -> Unit | None:
         """The unit of some steps of an item; None if the ledger has all of them."""
         source, changes = self.source, tuple(read.changes)
-        if source.visits:
-            made = reconciled(read.key, read.item, tuple(steps), read.found, read.added, source.lives)
-        else:
-            planned = replanned(read.key, read.item, tuple(steps), read.found, read.added, source.retired, source.lives)
-            if planned is None:
-                return None
-            made = planned
+        key, item, found, added, lives = read.key, read.item, read.found, read.added, source.lives
+        if not source.visits:
+            return ledger_unit(key, item, tuple(steps), changes, found, added, source.retired, lives)
+        made = reconciled(key, item, tuple(steps), found, added, lives)
         read.rows = made.rows
-        return unit_of(read.item, made, changes, read.added, read.found, source.lives)
+        return unit_of(item, made, changes, added, found, lives)
 
-    def note(self, read: Read) -> None:
+    def note(self, read: ReadT) -> None:
         """Notes what an item has pending: rows that it names, notes of its steps, and the deltas that it names."""
         pending_work = self.pending_work
         for routes, named in self.source.pending_rows(read):
@@ -217,7 +215,7 @@ class LedgerUnits(Generic[Read]):
             except EngineError as error:  # the names of its deltas are damaged
                 self.follows.failed([replace(read, routes=(route,))], error, of_item=True)
 
-    def _wait(self, read: Sequence[Read]) -> None:
+    def _wait(self, read: Sequence[ReadT]) -> None:
         """Moves what ledger items name into rows, all at once. Where that fails, ``_replace_refused`` says so item by
         item; visits are done again as a whole.
         """
@@ -229,7 +227,7 @@ class LedgerUnits(Generic[Read]):
             if self.source.visits:
                 raise
 
-    def _of_item(self, read: Read, call: Callable[[Read], Unit | None]) -> Unit | None:
+    def _of_item(self, read: ReadT, call: Callable[[ReadT], Unit | None]) -> Unit | None:
         """What a call gives for one item; an error is that of this item alone: the others go on."""
         try:
             return call(read)
@@ -238,7 +236,7 @@ class LedgerUnits(Generic[Read]):
             read.keep(())
             return None
 
-    def _replace_refused(self, read: Read) -> None:
+    def _replace_refused(self, read: ReadT) -> None:
         """Has the steps of an item replace what rows refuse of the steps before. A handler fails alone if one of the
         rows that its step changes refuses a delta, or does not have it in time.
         """
@@ -256,7 +254,7 @@ class LedgerUnits(Generic[Read]):
                 self.follows.failed([replace(read, routes=(step.route,))], fault, of_item=True)
                 read.keep([each for each in read.steps if each is not step])
 
-    def _planned(self, read: Read) -> Unit | None:
+    def _planned(self, read: ReadT) -> Unit | None:
         unit = self.unit(read, read.steps)
         self.note(read)
         if unit is None or len(unit.routes) < len(read.routes):
