@@ -11,7 +11,7 @@ from streamfold.routes.aggregates import AGGREGATIONS, Ordered, ordering_of
 from tests.mutants.registry import mutant
 
 OWN = "tests/derivations/view/test_own_aggregates.py::"
-LAWS = "tests/commit/test_laws_of_aggregates.py::"
+LAWS = "tests/routes/test_shipped_aggregates.py::"
 
 
 @mutant(

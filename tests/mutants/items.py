@@ -28,7 +28,7 @@ BEARING = "tests/derivations/attributes/test_owners.py::"
 @mutant(
     "a unique row has one owner, the last to claim it",
     None,
-    tests="tests/derivations/index/test_unique.py::test_a_row_that_an_item_lost_to_an_earlier_one_stays_when_that_leaves",
+    tests="tests/derivations/index/test_claims.py::test_a_row_that_an_item_lost_to_an_earlier_one_stays_when_that_leaves",
 )
 def _() -> Iterator[None]:
     with patch.object(contribution, "source_text", lambda _: "owner"):

@@ -54,7 +54,7 @@ def _() -> Iterator[None]:
     None,
     tests=(
         "tests/batch/test_process.py::test_a_handler_that_would_end_the_program_fails_its_record_only",
-        "tests/derivations/on/test_external_aws.py::test_a_call_that_would_end_the_program_fails_its_record_and_is_made_again",
+        "tests/derivations/external/test_calls_aws.py::test_a_call_that_would_end_the_program_fails_its_record_and_is_made_again",
     ),
 )
 def _() -> Iterator[None]:

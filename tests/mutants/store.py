@@ -74,7 +74,7 @@ def _() -> Iterator[None]:
 @mutant(
     "the note of a call that failed never expires",
     None,
-    tests="tests/derivations/on/test_external_aws.py::test_note_of_a_call_that_failed_expires_like_any_other",
+    tests="tests/derivations/external/test_calls_aws.py::test_note_of_a_call_that_failed_expires_like_any_other",
 )
 def _() -> Iterator[None]:
     swap = calls.StateLayer._swap

@@ -26,7 +26,7 @@ from tests.mutants.registry import mutant
 @mutant(
     "keys are compared with what follows their parts",
     None,
-    tests="tests/derivations/index/test_unique.py::test_the_smallest_key_is_that_whose_parts_come_first",
+    tests="tests/derivations/index/test_claims.py::test_the_smallest_key_is_that_whose_parts_come_first",
 )
 def _() -> Iterator[None]:
     with patch.object(contribution, "BETWEEN", "|"):

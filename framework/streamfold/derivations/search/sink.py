@@ -1,7 +1,7 @@
 """The interface of an index for search: a few calls, each answered for every document, with external versions.
 
 ``LocalIndex`` keeps documents in a local state, ``OpenSearchIndex`` sends them to a server. One contract test runs over
-both (``tests/search/test_sinks.py``).
+both (``tests/search/test_sink.py``).
 """
 
 from collections import deque

@@ -1,4 +1,4 @@
-"""Laws of all aggregates: rows of entries are what is folded, in whatever order and shards their sources come."""
+"""Laws of all aggregates: rows of entries are the fold of their sources, in any order and in any shards."""
 
 from itertools import permutations
 

@@ -1,4 +1,4 @@
-"""Unique index items: several items claim a row, one wins, and a conflict is told and resolves itself."""
+"""Unique index items: several items claim a row, one wins, and a conflict is reported and resolves itself."""
 
 import re
 
