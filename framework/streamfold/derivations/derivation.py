@@ -19,6 +19,7 @@ if TYPE_CHECKING:
     from streamfold.commit.plan import Deferred, KeyedPut, Unit
     from streamfold.derivations.calls import Permissions
     from streamfold.derivations.expected import Expected, History, Stored
+    from streamfold.engines.protocol import StoredItem
     from streamfold.errors import Unprocessable
     from streamfold.jobs.fan_outs import Paged
     from streamfold.jobs.job import Job, JobSegment
@@ -31,7 +32,7 @@ if TYPE_CHECKING:
     from streamfold.routes.route import Fields, Route
     from streamfold.runtime import Runtime
     from streamfold.settings import Settings
-    from streamfold.writes.guarded import RowKey, StateKey
+    from streamfold.writes.guarded import PutRow, RowKey, StateKey
 
     Contributes = Callable[[Route, Image, Fields, Schema], Contribution]
 
@@ -277,6 +278,15 @@ class Derivation(Kind):
         """Which rows of its tables a restore removes, because a backfill makes them again; None: no row."""
         del route
         return None
+
+    def initial_row(
+        self, route: Route, item: ItemKey, image: StoredItem, fields: Fields, runtime: Runtime
+    ) -> PutRow | None:
+        """The row that begins the history of an item as it is now; None if the item has a history.
+
+        Raises ``SettingsError`` if the target does not say which, and ``HandlerError`` if no row can be made.
+        """
+        raise NotImplementedError(f"Kind {self} keeps no history, and has no method initial_row.")
 
     def takes_along(self, route: Route, fields: Fields, item: ItemKey) -> bool:
         """Whether an item is removed together with the source item that has these fields."""

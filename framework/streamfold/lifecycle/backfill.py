@@ -7,7 +7,7 @@ from random import Random
 from typing import Any, ClassVar, NamedTuple, Protocol, cast
 
 from streamfold.batch.manifest import note_backfill, note_filled
-from streamfold.derivations.audit.puts import has_history, initial_row, initial_target
+from streamfold.derivations.derivation import derivation
 from streamfold.engines.capacity import READ_BYTES
 from streamfold.engines.deadline import TRIES_MAX, Deadline
 from streamfold.engines.protocol import Engine, Inserted, ScanCursor, ScanPage, Segment, StoredItem
@@ -26,7 +26,7 @@ from streamfold.keys.table import STATE, Table
 from streamfold.lifecycle.exports import Export, open_export
 from streamfold.lifecycle.page import ItemFailed, OrphanScan, PageReport, Pages
 from streamfold.lifecycle.sources import PAGE_ITEMS, wanted_routes
-from streamfold.records.change import ItemKey, item_name
+from streamfold.records.change import ItemKey
 from streamfold.routes.route import Fields, Route
 from streamfold.runtime import Runtime
 from streamfold.writes.guarded import PutRow, RowKey
@@ -194,22 +194,13 @@ class InitialHistoryPages:
 
     def _row(self, item: ItemKey, image: StoredItem, route: Route, fields: Fields, report: PageReport) -> PutRow | None:
         """The row that an item lacks; None if it has a history, or if no row can be made of it."""
-        table = self.runtime.application.tables[item[0]]
-        with ItemFault() as fault:
-            row = initial_row(route, table, image, fields, self.runtime.clock(), self.runtime.settings.audit_key)
-        if fault.error is not None:
-            report.failed.append(ItemFailed(item, route.name, fault.error))
-            return None
-        target = initial_target(route, row)
-        if target is None:
-            raise SettingsError(
-                f"Audit {route.name!r} keeps the rows of one item in many partitions: it is unknown whether an "
-                "item has a history. Expected a target with {version:rest} in its sort key."
-            )
-        if has_history(self.runtime.engine, target, row, item_name(item)):
-            report.equal += 1
-            return None
-        return row
+        with ItemFault(EngineError, SettingsError) as fault:
+            row = derivation(route).initial_row(route, item, image, fields, self.runtime)
+            report.equal += row is None
+            return row
+        assert fault.error is not None
+        report.failed.append(ItemFailed(item, route.name, fault.error))
+        return None
 
 
 def _unwritten(why: str | None) -> EngineError:

@@ -23,11 +23,15 @@ if TYPE_CHECKING:
     from streamfold.derivations.calls import Permissions
     from streamfold.derivations.derivation import Planning, Work
     from streamfold.derivations.expected import Expected, History
+    from streamfold.engines.protocol import StoredItem
     from streamfold.keys.key import KeyValues
     from streamfold.keys.table import Table
+    from streamfold.records.change import ItemKey
     from streamfold.routes.application import Application
     from streamfold.routes.declaration import Into
-    from streamfold.routes.route import Needs, Route
+    from streamfold.routes.route import Fields, Needs, Route
+    from streamfold.runtime import Runtime
+    from streamfold.writes.guarded import PutRow
 KEEP_DAYS_MAX = 36_500
 """A century; a row without an end has no ``keep_days``."""
 ROW_NAMES = (
@@ -315,6 +319,13 @@ class Audit(Derivation):
         from streamfold.derivations.audit.puts import planned
 
         return Planned(puts=planned(works, planning))
+
+    def initial_row(
+        self, route: Route, item: ItemKey, image: StoredItem, fields: Fields, runtime: Runtime
+    ) -> PutRow | None:
+        from streamfold.derivations.audit.puts import missing_initial_row
+
+        return missing_initial_row(route, item, image, fields, runtime)
 
     def process_calls(self, route: Route) -> Permissions:
         from streamfold.derivations.calls import NO_CALLS, inserted

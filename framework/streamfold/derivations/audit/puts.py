@@ -22,14 +22,16 @@ from streamfold.derivations.audit.rows import (
 )
 from streamfold.derivations.derivation import Planning, Work
 from streamfold.derivations.expected import Expected, History, Values
-from streamfold.engines.protocol import Engine, StoredItem
+from streamfold.engines.protocol import StoredItem
+from streamfold.errors import SettingsError
 from streamfold.keys.key import Key
 from streamfold.keys.table import DERIVED, Table
-from streamfold.records.change import UNLABELLED, Change, Origin, Version, item_name
+from streamfold.records.change import UNLABELLED, Change, ItemKey, Origin, Version, item_name
 from streamfold.records.images import Image, without_derived
 from streamfold.records.values import alike, decode
 from streamfold.routes.checks import check_view
 from streamfold.routes.route import Fields, Route
+from streamfold.runtime import Runtime
 from streamfold.writes.guarded import PutRow
 
 OPENING = "OPENING"
@@ -105,15 +107,22 @@ def initial_row(route: Route, table: Table, image: StoredItem, fields: Fields, a
     return audit_row(route, change, fields, key)
 
 
-def has_history(engine: Engine, target: Key, row: PutRow, item: str) -> bool:
-    found = (plain_row(target, decode({"M": each})) for each in engine.items(target.table, row.key[1]))
-    return any(full is not None and str(full["item"]) == item for full in found)
-
-
-def initial_target(route: Route, row: PutRow) -> Key | None:
-    """The target of a row, if it keeps the rows of an item together; else None."""
+def missing_initial_row(
+    route: Route, item: ItemKey, image: StoredItem, fields: Fields, runtime: Runtime
+) -> PutRow | None:
+    """The first row of an item's history; None if it has one. Raises ``SettingsError`` if that cannot be read."""
+    table = runtime.application.tables[item[0]]
+    row = initial_row(route, table, image, fields, runtime.clock(), runtime.settings.audit_key)
     target = next(target for target in route.into if target.table.name == row.key[0])
-    return None if any(field.name == "version" for field in target.partition.fields) else target
+    if any(field.name == "version" for field in target.partition.fields):
+        raise SettingsError(
+            f"Audit {route.name!r} keeps the rows of one item in many partitions: it is unknown whether an "
+            "item has a history. Expected a target with {version:rest} in its sort key."
+        )
+    stored = runtime.engine.items(target.table, row.key[1])
+    history = (plain_row(target, decode({"M": each})) for each in stored)
+    has_history = any(each is not None and str(each["item"]) == item_name(item) for each in history)
+    return None if has_history else row
 
 
 def expected(route: Route, history: History) -> Expected:
