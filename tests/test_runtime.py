@@ -2,8 +2,8 @@
 
 import pytest
 
-from streamfold.ledger.deltas import NAME_LETTERS, STRIPES, named, new_name
-from streamfold.ledger.state_keys import ledger_key
+from streamfold.ledger.deltas import NAME_LETTERS, STRIPES, new_name
+from streamfold.ledger.state_keys import ledger_key, row_name
 from streamfold.runtime import (
     DELTAS_AFTER_SECONDS,
     FIRST_WAIT_SECONDS,
@@ -47,16 +47,16 @@ def test_a_row_is_its_process_s_own_again_after_a_minute_without_meeting(sharing
 
 def test_a_row_stays_shared_while_others_meet_at_it(sharing):
     sharing.met([A], NOW, first=True)
-    sharing.learn({named(A): NOW + 50})
-    sharing.learn({named(A): NOW + 10})
+    sharing.learn({row_name(A): NOW + 50})
+    sharing.learn({row_name(A): NOW + 10})
     sharing.began(1, NOW + 50 + SHARED_SECONDS)
     assert sharing.is_shared(A)
 
 
 def test_a_process_names_only_rows_at_which_it_met_others_itself(sharing):
     sharing.met([A], NOW, first=True)
-    sharing.learn({named(B): NOW})
-    assert sharing.has_met([A, B]) == [named(A)]
+    sharing.learn({row_name(B): NOW})
+    assert sharing.has_met([A, B]) == [row_name(A)]
 
 
 def sent(sharing, met, of):
@@ -122,7 +122,7 @@ def test_the_first_wait_is_as_long_as_twenty_records_take_to_come(sharing, recor
 
 def test_a_process_remembers_so_many_rows_and_no_more_the_latest_ones(sharing):
     sharing.learn({f"{number:08d}": NOW for number in range(ROWS_SHARED_MAX)})
-    sharing.learn({"00000000": NOW, named(A): NOW})
+    sharing.learn({"00000000": NOW, row_name(A): NOW})
     assert len(sharing) == ROWS_SHARED_MAX
     assert sharing.is_shared(A)
     assert "00000000" in sharing._rows  # met again

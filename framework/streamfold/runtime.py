@@ -15,9 +15,10 @@ from queue import SimpleQueue
 from typing import TYPE_CHECKING, Any, NamedTuple, cast
 
 from streamfold.engines.deadline import Deadline, Timed, no_end
-from streamfold.ledger.deltas import ID_BYTES, named
+from streamfold.ledger.deltas import ID_BYTES
 from streamfold.ledger.lives import KnownLives
 from streamfold.ledger.schema import Schema, SchemaByHandler
+from streamfold.ledger.state_keys import row_name
 from streamfold.records.values import EXACT
 from streamfold.settings.limits import ACTIONS_MAX, LANES_MAX, READ_LANES_MAX, SECONDS_A_DAY
 from streamfold.writes.guarded import RowKey, StateKey
@@ -288,7 +289,7 @@ class Sharing:
 
     def met(self, rows: Iterable[RowKey], now: float, *, first: bool) -> None:
         """Notes that a transaction met another one at these rows. ``first``: for the first time."""
-        names = dict.fromkeys(map(named, rows), now)
+        names = dict.fromkeys(map(row_name, rows), now)
         self._met_others += first and bool(names)
         self._met |= names
         self.learn(names)
@@ -315,11 +316,11 @@ class Sharing:
     def is_shared(self, row: RowKey) -> bool:
         if self.forced is not None:
             return self.forced(row)
-        return self.all or (bool(self._rows) and named(row) in self._rows)
+        return self.all or (bool(self._rows) and row_name(row) in self._rows)
 
     def has_met(self, rows: Iterable[RowKey]) -> list[str]:
         """The names of those rows at which this process itself met others."""
-        return [name for name in map(named, rows) if name in self._met] if self._met else []
+        return [name for name in map(row_name, rows) if name in self._met] if self._met else []
 
     def take_counts(self) -> tuple[int, int, float]:
         """Deltas put and merged, and the seconds waited for deltas, since the last call."""

@@ -19,7 +19,8 @@ from streamfold.batch.process import check_application, process_event
 from streamfold.commit.buckets import LOOKED_SECONDS, read_heads
 from streamfold.engines import MemoryEngine
 from streamfold.errors import EngineError, ManifestError
-from streamfold.ledger.deltas import BUCKETS, head_key, named
+from streamfold.ledger.deltas import BUCKETS, head_key
+from streamfold.ledger.state_keys import row_name
 from streamfold.runtime import CLOCKS_APART_SECONDS, DELTAS_AFTER_SECONDS, DeltasMark, Runtime
 from streamfold.settings import Settings
 from tests.helpers.source import Source
@@ -178,7 +179,7 @@ def test_a_retired_handler_is_checked_by_its_own_targets(processes):
 
 def shared(runtime, now):
     """A process that knows the row to be shared."""
-    runtime.pace.sharing.learn({named(ROW): now})
+    runtime.pace.sharing.learn({row_name(ROW): now})
     return runtime
 
 

@@ -43,10 +43,10 @@ from streamfold.ledger.deltas import (
     bucket_of,
     delta_key,
     head_key,
-    named,
     names_text,
     new_name,
 )
+from streamfold.ledger.state_keys import row_name
 from streamfold.ledger.step import Step
 from streamfold.records.values import decode
 from streamfold.runtime import SHARED_SECONDS, Runtime, SendingPace
@@ -344,7 +344,7 @@ def test_a_row_that_refuses_for_good_keeps_its_delta_under_its_name_with_the_rea
     shop.move(store)
     assert (shop.row(A), shop.row(B)) == (None, (2, 1))
     ((left, delta),) = shop.pending().items()
-    assert (left, delta.rows, delta.refused.tried) == (name, {named(A)}, int(NOW))
+    assert (left, delta.rows, delta.refused.tried) == (name, {row_name(A)}, int(NOW))
     assert "ValidationError" in delta.refused.reason
 
 
@@ -355,7 +355,7 @@ def test_a_row_that_refuses_for_good_keeps_no_other_delta_waiting(shop):
     store.trouble = at(A, VALIDATION)
     shop.move(store)
     assert shop.row(B) == (2, 1)
-    assert [delta.rows for delta in shop.pending().values()] == [{named(A)}]
+    assert [delta.rows for delta in shop.pending().values()] == [{row_name(A)}]
 
 
 def test_a_row_that_was_put_by_version_refuses_what_is_added_without_one(shop):
@@ -401,7 +401,7 @@ def test_a_table_that_is_missing_keeps_no_other_table_waiting(shop):
     shop.move(store)
     assert shop.row(B) == (5, 1)
     ((left, delta),) = shop.pending().items()
-    assert (left, delta.rows, delta.refused.reason) == (name, {named(A)}, "no such table")
+    assert (left, delta.rows, delta.refused.reason) == (name, {row_name(A)}, "no such table")
 
 
 def test_a_table_that_is_missing_fails_records_that_are_never_parked(shop):
@@ -661,35 +661,35 @@ def test_a_query_that_need_not_be_consistent_costs_half(shop):
 
 
 def test_rows_are_shared_at_which_somebody_met_others_and_those_of_two_deltas(shop):
-    shop.put(entering(A), entering(B), met=[named(A)])
+    shop.put(entering(A), entering(B), met=[row_name(A)])
     empty_buckets(shop.runtime(), {0}, {})
-    assert shop.shared() == {named(A): NOW}
+    assert shop.shared() == {row_name(A): NOW}
     shop.now += 1
     shop.put(entering(B))
     shop.put(entering(B), entering(C))
     empty_buckets(shop.runtime(), {0}, {})
-    assert shop.shared() == {named(A): NOW, named(B): NOW + 1}
+    assert shop.shared() == {row_name(A): NOW, row_name(B): NOW + 1}
 
 
 def test_a_row_that_was_noted_a_moment_ago_is_not_noted_again(shop):
     for _ in range(2):
-        shop.put(entering(A), met=[named(A)])
+        shop.put(entering(A), met=[row_name(A)])
         empty_buckets(shop.runtime(), {0}, {})
         shop.now += SHARED_FRESH_SECONDS
-    assert shop.shared() == {named(A): NOW}
+    assert shop.shared() == {row_name(A): NOW}
     shop.now += 1
-    shop.put(entering(A), met=[named(A)])
+    shop.put(entering(A), met=[row_name(A)])
     empty_buckets(shop.runtime(), {0}, {})
-    assert shop.shared() == {named(A): shop.now}
+    assert shop.shared() == {row_name(A): shop.now}
 
 
 def test_rows_at_which_nobody_met_for_a_minute_are_noted_no_more(shop):
-    shop.put(entering(A), met=[named(A)])
+    shop.put(entering(A), met=[row_name(A)])
     empty_buckets(shop.runtime(), {0}, {})
     shop.now += SHARED_SECONDS + 1
-    shop.put(entering(B), met=[named(B)])
+    shop.put(entering(B), met=[row_name(B)])
     empty_buckets(shop.runtime(), {0}, {})
-    assert shop.shared() == {named(B): shop.now}
+    assert shop.shared() == {row_name(B): shop.now}
 
 
 def test_the_rows_that_were_met_last_are_kept():
@@ -731,7 +731,7 @@ def test_a_damaged_head_is_an_error_of_the_store(damaged):
 
 
 def test_shared_rows_are_read_in_one_request_by_a_process_that_met_others(shop):
-    shop.put(entering(A), met=[named(A)])
+    shop.put(entering(A), met=[row_name(A)])
     empty_buckets(shop.runtime(), {0}, {})
     store = Store(shop.engine)
     runtime = shop.runtime(store)
@@ -781,7 +781,7 @@ def test_a_new_process_looks_into_eight_buckets_with_each_batch(shop):
 
 def waiting_for(*names, rows=(A,), own=()):
     waiting = WaitingDeltas()
-    text = names_text({name: frozenset(map(named, rows)) for name in names})
+    text = names_text({name: frozenset(map(row_name, rows)) for name in names})
     waiting.wait_for(text, [TOTALS], [CHANGE])
     waiting.put(own)
     return waiting
@@ -834,7 +834,7 @@ def test_what_a_row_refuses_is_reported_to_those_who_add_to_it_and_no_others(sho
     store = Store(shop.engine)
     store.trouble = at(A, VALIDATION)
     waiting = waiting_for(name, rows=(A,))
-    waiting.wait_for(names_text({name: frozenset([named(B)])}), [TOTALS], [CHANGE])
+    waiting.wait_for(names_text({name: frozenset([row_name(B)])}), [TOTALS], [CHANGE])
     [failed] = wait_for_deltas(shop.runtime(store), waiting)
     assert isinstance(failed.error, HandlerError)
     assert "ValidationError" in str(failed.error)
@@ -894,7 +894,7 @@ def ledger_item(names, rows=(A,), text=""):
             "r": 1,
             "totals.v": "1",
             "totals.s": text,
-            "totals.p": names_text({name: frozenset(map(named, rows)) for name in names}),
+            "totals.p": names_text({name: frozenset(map(row_name, rows)) for name in names}),
         }
     )
     assert found.waits
@@ -917,7 +917,7 @@ def test_a_step_goes_on_naming_what_another_row_than_its_own_refuses(shop):
     found, waiting = ledger_item([name], rows=(A, C)), WaitingDeltas()
     wait_for_items(shop.runtime(), waiting, [found])
     made = ready(found, [step(B)], waiting)
-    assert made.contributions["totals"].deltas == names_text({name: frozenset([named(A)])})
+    assert made.contributions["totals"].deltas == names_text({name: frozenset([row_name(A)])})
 
 
 def test_a_step_that_moves_a_row_waits_for_what_this_row_refuses(shop):

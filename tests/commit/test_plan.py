@@ -24,8 +24,8 @@ from streamfold.commit.plan import (
 )
 from streamfold.keys.table import OWNER
 from streamfold.ledger.contribution import LedgerItem, RowContribution
-from streamfold.ledger.deltas import ROWS_MAX, Additions, Delta, bucket_of, may_wait, named, names_in
-from streamfold.ledger.state_keys import claim_key, ledger_key
+from streamfold.ledger.deltas import ROWS_MAX, Additions, Delta, bucket_of, may_wait, names_in
+from streamfold.ledger.state_keys import claim_key, ledger_key, row_name
 from streamfold.ledger.step import Step
 from streamfold.routes.checks import checked_routes
 from streamfold.runtime import Knowledge, Shared, Sharing
@@ -323,7 +323,7 @@ def sharing(rows=None, *, may_put=True):
     """Additions to these rows go through deltas; to all rows without any."""
     known = Sharing()
     if rows is not None:
-        known.learn({named(("main", f"GROUP#{group}", "TOTAL")): 0.0 for group in rows})
+        known.learn({row_name(("main", f"GROUP#{group}", "TOTAL")): 0.0 for group in rows})
     return Shared(known, Knowledge(), may_put, takes_all=rows is None)
 
 
@@ -397,7 +397,7 @@ def test_a_guard_names_just_the_deltas_that_hold_what_its_unit_adds(units):
         for unit, guard in zip(transaction.units, transaction.guards, strict=True):
             rows = {effect.key for effect in unit.effects} - direct_rows(unit)
             found = [(name, some) for each in names_of(guard).values() for name, some in each.items()]
-            assert {row for _, some in found for row in some} == {named(row) for row in rows}
+            assert {row for _, some in found for row in some} == {row_name(row) for row in rows}
             assert all(some <= deltas[name].rows for name, some in found)
 
 
@@ -459,7 +459,7 @@ def test_a_delta_names_its_handlers_and_the_rows_at_which_the_process_met_others
     unit = ledger(1, (ONE, {}, shared(a=1)), (TWO, {}, shared(a=2)))
     (transaction,) = pack([unit], 25, shared_rows)
     (delta,) = puts(transaction).values()
-    assert (delta.handlers, delta.met) == (("one", "two"), (named(group("a")),))
+    assert (delta.handlers, delta.met) == (("one", "two"), (row_name(group("a")),))
 
 
 def test_each_handler_names_the_rows_that_it_adds_to():
@@ -467,7 +467,7 @@ def test_each_handler_names_the_rows_that_it_adds_to():
     (transaction,) = pack([unit], 25, sharing())
     names = names_of(transaction.guards[0])
     rows = {handler: frozenset().union(*found.values()) for handler, found in names.items()}
-    assert rows == {"one": {named(group("a")), named(group("b"))}, "two": {named(group("b"))}}
+    assert rows == {"one": {row_name(group("a")), row_name(group("b"))}, "two": {row_name(group("b"))}}
 
 
 @pytest.mark.parametrize("values", [({"name": "x"}, {}), ({}, {"name": "x"})])
@@ -480,7 +480,7 @@ def test_a_unit_adds_to_a_row_directly_if_one_handler_adds_what_cannot_wait(valu
     assert [(write.key, write.amounts) for write in transaction.writes if isinstance(write, AddRow)] == [
         (group("a"), {"n": 3})
     ]
-    assert names_of(transaction.guards[0]) == {"one": {name: {named(group("b"))}}, "two": {}}
+    assert names_of(transaction.guards[0]) == {"one": {name: {row_name(group("b"))}}, "two": {}}
 
 
 def additions_to(row, unit):
@@ -500,7 +500,7 @@ def test_only_shared_rows_go_through_deltas():
     units = [ledger(number, (ONE, {}, shared(hot=1, **{f"g{number}": 1}))) for number in range(3)]
     (transaction,) = pack(units, 25, sharing(["hot"]))
     (delta,) = puts(transaction).values()
-    assert delta.rows == {named(group("hot"))}
+    assert delta.rows == {row_name(group("hot"))}
     assert {write.key for write in transaction.writes if isinstance(write, AddRow)} == {
         group(f"g{number}") for number in range(3)
     }
@@ -509,7 +509,9 @@ def test_only_shared_rows_go_through_deltas():
 def test_a_claim_names_the_deltas_of_its_change():
     unit = claim(1, 1, AddRow(group("a"), {"n": 1}, 0))
     (transaction,) = pack([unit], 25, sharing())
-    assert names_of(transaction.guards[0]) == {"log": dict.fromkeys(puts(transaction), frozenset([named(group("a"))]))}
+    assert names_of(transaction.guards[0]) == {
+        "log": dict.fromkeys(puts(transaction), frozenset([row_name(group("a"))]))
+    }
 
 
 def test_a_claim_that_adds_to_no_shared_row_stays_as_it_is():
@@ -538,7 +540,7 @@ def test_a_step_that_read_its_ledger_item_is_guarded_by_its_revision_alone():
 
 
 def test_a_step_goes_on_naming_what_other_rows_refuse():
-    kept = "0" * 18 + named(group("z"))
+    kept = "0" * 18 + row_name(group("z"))
     unit = again(ledger(1, (ONE, {}, shared(a=1))), found_ledger(kept))
     for shared_rows, names in ((sharing(()), {"0" * 18}), (sharing(), {"0" * 18, None})):
         (transaction,) = pack([unit], 25, shared_rows)

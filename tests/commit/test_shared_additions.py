@@ -11,8 +11,8 @@ from streamfold.batch.manifest import CLOSED, DELTAS, DELTAS_TARGET, read_manife
 from streamfold.batch.process import process_event
 from streamfold.engines import MemoryEngine
 from streamfold.errors import EngineUnavailable, ManifestError
-from streamfold.ledger.deltas import named, names_in
-from streamfold.ledger.state_keys import ledger_key
+from streamfold.ledger.deltas import names_in
+from streamfold.ledger.state_keys import ledger_key, row_name
 from streamfold.records.values import decode
 from streamfold.runtime import DELTAS_AFTER_SECONDS, Knowledge, Runtime, SendingPace
 from streamfold.settings import Settings
@@ -117,7 +117,7 @@ class Shop:
     def manifest(self):
         return read_manifest("shop", self.engine)
 
-    def named(self, number, handler="everything"):
+    def row_name(self, number, handler="everything"):
         """The deltas that a ledger item names."""
         key = ledger_key("shop", "main", ("main", f"ORDER#{number}", "ORDER"))
         return names_in(self.engine.state[key].get(f"{handler}.p", ""))
@@ -169,7 +169,7 @@ def test_a_conflict_at_a_row_has_what_is_added_to_it_go_through_a_delta(shop):
     assert added(moved) == {EVERYTHING}
     assert (shop.amount(EVERYTHING), shop.amount(A), shop.pending()) == (1, 1, [])
     assert set(shop.named(1)) == shop.first.puts
-    assert list(shop.named(1).values()) == [{named(EVERYTHING)}]
+    assert list(shop.named(1).values()) == [{row_name(EVERYTHING)}]
 
 
 def test_the_next_batch_of_a_process_that_met_others_adds_through_deltas_at_once(shop):

@@ -19,11 +19,11 @@ from streamfold.ledger.deltas import (
     delta_key,
     head_key,
     may_wait,
-    named,
     names_in,
     names_text,
     new_name,
 )
+from streamfold.ledger.state_keys import row_name
 from streamfold.writes.guarded import AddRow, ChangedEntries, PutRow
 
 pytestmark = pytest.mark.usefixtures("exact")
@@ -44,7 +44,7 @@ def leaving(row=ROW, amount=-5, contributors=-1):
 
 tokens = st.builds(lambda stripe, rest: f"{stripe:x}{rest:016x}", st.integers(0, 15), st.integers(0, 2**64 - 1))
 delta_names = st.builds(new_name, st.integers(0, BUCKETS - 1), tokens)
-row_names = st.builds(lambda number: named(("main", f"ROW#{number}", "TOTAL")), st.integers(0, 9))
+row_names = st.builds(lambda number: row_name(("main", f"ROW#{number}", "TOTAL")), st.integers(0, 9))
 
 
 @given(st.dictionaries(delta_names, st.frozensets(row_names), max_size=5))
@@ -203,7 +203,7 @@ def test_a_delta_has_both_halves_of_each_of_its_rows_and_its_text_does_not_depen
     some = [entering(), leaving(), entering(OTHER)]
     delta = Additions(some).delta(["b", "a"], ["row"])
     assert delta.text() == Additions(reversed(some)).delta(["a", "b"], ["row"]).text()
-    assert delta.rows == {named(ROW), named(OTHER)}
+    assert delta.rows == {row_name(ROW), row_name(OTHER)}
     assert len(delta.additions) == 3
     assert delta.handlers == ("a", "b")
 

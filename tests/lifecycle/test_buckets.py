@@ -19,12 +19,11 @@ from streamfold.ledger.deltas import (
     bucket_of,
     delta_key,
     is_delta,
-    named,
     names_text,
     new_name,
 )
 from streamfold.ledger.lives import Lives
-from streamfold.ledger.state_keys import ledger_key
+from streamfold.ledger.state_keys import ledger_key, row_name
 from streamfold.lifecycle import row_repair
 from streamfold.lifecycle.buckets import deltas_in, pending_of, pending_rows
 from streamfold.lifecycle.explain import Explaining, explain_item
@@ -254,7 +253,7 @@ def test_a_whole_row_that_refuses_what_its_item_has_in_a_delta_is_left():
     name = new_name(bucket_of(own), "0" * 17)
     delta = Delta((AddRow(own, {"amount": 5}, 1),))
     beside.engine.transact([SwapText(delta_key("shop", name), delta.text(), None)], 0)
-    beside.engine.state[ledger_key("shop", "main", ITEM_1)]["own.p"] = names_text({name: frozenset([named(own)])})
+    beside.engine.state[ledger_key("shop", "main", ITEM_1)]["own.p"] = names_text({name: frozenset([row_name(own)])})
     whole = beside.engine.rows[own]
     beside.engine.rows[own] = whole | {"amount": {"BOOL": True}}
     found = beside.correct([own], {})

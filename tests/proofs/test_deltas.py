@@ -11,8 +11,8 @@ import pytest
 
 from streamfold import Add, App, Average, Count, Key, Max, Router, Row, Sum, Table
 from streamfold.commit.buckets import Mover
-from streamfold.ledger.deltas import Additions, delta_key, named, names_text, new_name
-from streamfold.ledger.state_keys import ledger_key
+from streamfold.ledger.deltas import Additions, delta_key, names_text, new_name
+from streamfold.ledger.state_keys import ledger_key, row_name
 from streamfold.proofs import check as proofs
 from streamfold.proofs.driver import Driver
 from streamfold.proofs.faults import Scripted
@@ -152,7 +152,9 @@ def test_a_record_that_kinesis_holds_twice_is_acknowledged_once_neither_copy_fai
     additions = Additions()
     additions.add(AddRow(row, {"total": 5}, 1))
     driver.store.transact([PutState(delta_key("views", name), additions.delta({"totals"}, {}).text())], 0)
-    put = HandlerContribution("totals", first.version_text, "", "", deltas=names_text({name: frozenset({named(row)})}))
+    put = HandlerContribution(
+        "totals", first.version_text, "", "", deltas=names_text({name: frozenset({row_name(row)})})
+    )
     driver._waiting.commit([LedgerWrite(ledger_key("views", "main", first.item), (put,), None, 0, False, None)], 0)
     for failed in ({first.sequence}, {second.sequence}):
         driver._check_acknowledged([first, second], failed, driver._waiting.number)

@@ -42,7 +42,6 @@ from streamfold.ledger.deltas import (
     bucket_in,
     delta_key,
     head_key,
-    named,
     names_in,
     names_text,
     shared_key,
@@ -50,6 +49,7 @@ from streamfold.ledger.deltas import (
 )
 from streamfold.ledger.difference import differs
 from streamfold.ledger.lives import as_stored
+from streamfold.ledger.state_keys import row_name
 from streamfold.ledger.step import Step
 from streamfold.records.change import Change
 from streamfold.routes.route import Route
@@ -297,7 +297,7 @@ def _changed_rows(step: Step, found: LedgerItem) -> frozenset[str]:
     after = as_stored(before, step.after)
     rows = {**before, **after}
     return frozenset(
-        named(row) for row in rows if not (row in before and row in after) or differs(before[row], after[row])
+        row_name(row) for row in rows if not (row in before and row in after) or differs(before[row], after[row])
     )
 
 

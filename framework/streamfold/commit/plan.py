@@ -23,13 +23,12 @@ from streamfold.ledger.deltas import (
     delta_key,
     just_before,
     may_wait,
-    named,
     names_in,
     names_text,
     new_name,
 )
 from streamfold.ledger.lives import NO_ROWS, Lives
-from streamfold.ledger.state_keys import row_names
+from streamfold.ledger.state_keys import row_name, row_names
 from streamfold.ledger.step import Step, Tally, Transition, optimistic, reconciled, replanned
 from streamfold.records.change import Change, ItemKey
 from streamfold.records.values import Value, value
@@ -553,7 +552,9 @@ def _changed_by(unit: Unit, step: Step) -> str | None:
 
 
 def _names(rows: Iterable[WrittenKey], deltas: Mapping[str, Additions]) -> str:
-    found = {name: frozenset(named(row) for row in rows if row in additions.rows) for name, additions in deltas.items()}
+    found = {
+        name: frozenset(row_name(row) for row in rows if row in additions.rows) for name, additions in deltas.items()
+    }
     return names_text({name: some for name, some in found.items() if some})
 
 

@@ -34,9 +34,10 @@ from streamfold.ledger.contribution import (
     stored_rows,
     stored_text,
 )
-from streamfold.ledger.deltas import Additions, Delta, contribution_before, delta_key, named, names_in, version_before
+from streamfold.ledger.deltas import Additions, Delta, contribution_before, delta_key, names_in, version_before
 from streamfold.ledger.difference import difference
 from streamfold.ledger.lives import Lives
+from streamfold.ledger.state_keys import row_name
 from streamfold.ledger.step import Step, Transition, taken_back
 from streamfold.records.change import Change, ItemKey
 from streamfold.routes.route import Route
@@ -144,7 +145,7 @@ class TakingBack:
         """The writes of what the step moved elsewhere."""
         rows: list[GuardedWrite] = []
         for effect in transition.effects:
-            if isinstance(effect, AddRow) and named(effect.key) in refusing:
+            if isinstance(effect, AddRow) and row_name(effect.key) in refusing:
                 continue
             if isinstance(effect, AddRow) and effect.key in removed:
                 rows += dropped(effect, removed[effect.key])
@@ -200,7 +201,7 @@ def _shares(
         rest = Additions(delta.additions)
         rows = names_in(stored.deltas or "")[name] & delta.rows
         for write in forward:
-            if isinstance(write, AddRow) and named(write.key) in rows:
+            if isinstance(write, AddRow) and row_name(write.key) in rows:
                 rest.take(write)
         key, text = delta_key(application, name), delta.text()
         if len(rest):

@@ -319,19 +319,28 @@ class Statements(Calls):
         tries_max = TRIES_MAX
         try:
             for keys in calls:
-                for _ in self.deadline.tries(tries_max):
-                    responses.update(zip(keys, ask(keys), strict=True))
-                    keys = [key for key in keys if code(responses[key]) in BUSY]  # noqa: PLW2901 - what remains
-                    if not keys:
-                        break
-                else:
-                    # An item was busy at every try: without this each further call would wait for its own tries.
-                    tries_max = 1
+                if not self._try(keys, ask, responses, tries_max):
+                    tries_max = 1  # without this each further call would wait for its own tries
         # Some calls have taken effect: their responses must not be lost because a later call failed.
         except EngineUnavailable:
             if not responses:
                 raise
         return responses
+
+    def _try(
+        self,
+        keys: list[AnyKey],
+        ask: Callable[[list[AnyKey]], list[Response]],
+        responses: dict[AnyKey, Response],
+        tries_max: int,
+    ) -> bool:
+        """Makes a call until none of its items is busy. Returns whether that was reached within these tries."""
+        for _ in self.deadline.tries(tries_max):
+            responses.update(zip(keys, ask(keys), strict=True))
+            keys = [key for key in keys if code(responses[key]) in BUSY]
+            if not keys:
+                return True
+        return False
 
     def _response(self, operation: Callable[..., Any], arguments: Statement) -> Response:
         try:
@@ -450,20 +459,26 @@ class DynamoEngine(Reads, Statements):
         for otherwise in (False, True):
             statements: dict[RowKey, Statement] = {}
             for post in remaining.values():
-                inserts = post.fresh is not otherwise
-                if not (inserts and post.replaces) and self.requests.takes_statements(post.key):
-                    with suppress(HandlerError):  # raised when it is written alone
-                        statement = (
-                            self.requests.insertion(post)
-                            if inserts
-                            else self.requests.update(post, removed=post.removed, returning="ALL NEW")
-                        )
-                        if is_sent(statement):  # a longer one remains, and is written alone
-                            statements[post.key] = statement
+                statement = self._post_statement(post, inserts=post.fresh is not otherwise)
+                if statement is not None:
+                    statements[post.key] = statement
             for key, response in self._execute(statements).items():
                 if self._is_put(response, remaining[key]):
                     del remaining[key]
         return list(remaining)
+
+    def _post_statement(self, post: PutPostRow, *, inserts: bool) -> Statement | None:
+        """The statement of a row; None for a row that is written alone, by ``transact``."""
+        if (inserts and post.replaces) or not self.requests.takes_statements(post.key):
+            return None
+        with suppress(HandlerError):  # ``transact`` raises it
+            if inserts:
+                statement = self.requests.insertion(post)
+            else:
+                statement = self.requests.update(post, removed=post.removed, returning="ALL NEW")
+            if is_sent(statement):
+                return statement
+        return None
 
     def _is_put(self, response: Response, post: PutPostRow) -> bool:
         """Whether a row is as it is to be, without attributes from before."""

@@ -323,7 +323,7 @@ class StateReads(StatePages):
         if self._states.changed:
             self._write_states()
 
-    def _forget_all(self) -> None:
+    def _drop_all(self) -> None:
         self._rows.clear()
         self._states.clear()
 
@@ -401,13 +401,13 @@ class EmbeddedEngine(StateReads, GuardedItems):
             with self._file.transaction():
                 # Another process wrote since the last batch: kept items would hide its changes.
                 if self._file.changed_by_others():
-                    self._forget_all()
+                    self._drop_all()
                 self._in_batch = True
                 yield
                 self._write_out()
         except BaseException:
             # The file was rolled back: kept items and stream positions would claim writes that it does not have.
-            self._forget_all()
+            self._drop_all()
             self._stream.drop()
             raise
         finally:
@@ -442,20 +442,21 @@ class EmbeddedEngine(StateReads, GuardedItems):
     def put_sources(self, images: Iterable[SourceImage | tuple[ItemKey, Mapping[str, Any] | None, str]]) -> None:
         with self._work():
             self._write_rows()
-            written, loaded = [], self._loaded()
+            by_version, loaded = [], self._loaded()
             for given in images:
                 image = SourceImage(*given)
-                new: StoredSource | None = StoredSource(image.version, image.raw, image.at, digest_of(image.old))
-                if loaded or image.exported:
-                    new = kept(image, self._source(image.item, loaded))
-                    if new is not None:
-                        self._file.execute(SET_SOURCE, _source_row(image.item, new))
-                else:
-                    assert new is not None
-                    written.append(_source_row(image.item, new))
                 self._rows.drop(image.item)
-            written.sort(key=KEY_COLUMNS)  # neighbours in the file are written one after another
-            self._file.executemany(PUT_SOURCE, written)
+                if loaded or image.exported:
+                    self._put_by_time(image, loaded)
+                else:
+                    new = StoredSource(image.version, image.raw, image.at, digest_of(image.old))
+                    by_version.append(_source_row(image.item, new))
+            by_version.sort(key=KEY_COLUMNS)  # neighbours in the file are written one after another
+            self._file.executemany(PUT_SOURCE, by_version)
+
+    def _put_by_time(self, image: SourceImage, loaded: Mapping[str, int]) -> None:
+        if (new := kept(image, self._source(image.item, loaded))) is not None:
+            self._file.execute(SET_SOURCE, _source_row(image.item, new))
 
     @property
     def has_exports(self) -> bool:
@@ -509,7 +510,7 @@ class EmbeddedEngine(StateReads, GuardedItems):
             return
         with self.batch():
             yield
-        self._forget_all()  # outside of batches, others may write at any time
+        self._drop_all()  # outside of batches, others may write at any time
 
     def _look_ahead(self, writes: Sequence[GuardedWrite], local: Sequence[LocalWrite]) -> None:
         self._expect([write.key for write, how in zip(writes, local, strict=True) if self._depends(write, how)])

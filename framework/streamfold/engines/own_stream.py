@@ -187,10 +187,10 @@ class DerivedStream:
 
     def _first(self, group: str, limit: int) -> Iterator[tuple[int, dict[str, Any]]]:
         """The first remaining records of a group, by number. Added records come behind the stored ones."""
-        place = self._positions[group] if group in self._positions else self._stored_cursor(group)
-        stored = [(each, self._file.item(text)) for each, text in self._file.rows(BEHIND, (group, place, limit))]
+        position = self._positions[group] if group in self._positions else self._stored_cursor(group)
+        stored = [(each, self._file.item(text)) for each, text in self._file.rows(BEHIND, (group, position, limit))]
         yield from stored
-        added = (entry for entry in self._added.get(group, {}).items() if entry[0] > place)
+        added = (entry for entry in self._added.get(group, {}).items() if entry[0] > position)
         yield from islice(added, limit - len(stored))
 
     def _stored_cursor(self, group: str) -> int:

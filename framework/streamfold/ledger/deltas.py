@@ -33,7 +33,7 @@ from streamfold.ledger.contribution import (
     untagged,
 )
 from streamfold.ledger.difference import differs
-from streamfold.ledger.state_keys import ROW_NAME_LETTERS, row_name
+from streamfold.ledger.state_keys import ROW_NAME_LETTERS, ROWS_KEPT_MAX, names_of_rows, row_name
 from streamfold.records.change import BY_OURSELVES
 from streamfold.records.values import decode, minus, number_text
 from streamfold.writes.guarded import AddRow, RowKey, StateKey
@@ -53,8 +53,6 @@ ID_BYTES = 8
 """Random bytes of a name: 64 bits, so that no two deltas have one, also in a year of a thousand processes."""
 NAME_LETTERS = 2 + 2 * ID_BYTES
 HEX_DIGITS = frozenset("0123456789abcdef")
-ROWS_KEPT_MAX = 10_000
-"""Rows whose names are cached: each addition asks for the name of its row."""
 NUMBER = re.compile("[0-9]+$")
 BEFORE_DIGITS, AFTER_ALL = "/", "~"
 """Letters that sort before and after those of versions."""
@@ -64,15 +62,9 @@ DeltaNames = Mapping[str, frozenset[str]]
 
 
 @lru_cache(ROWS_KEPT_MAX)
-def named(row: RowKey) -> str:
-    """The name of a row, as ledger items and buckets' heads have it."""
-    return row_name(row)
-
-
-@lru_cache(ROWS_KEPT_MAX)
 def bucket_of(row: RowKey) -> int:
     """The bucket of a row. It follows from the row alone, so that a correction of the row knows where to look."""
-    return crc32(named(row).encode()) % BUCKETS
+    return crc32(row_name(row).encode()) % BUCKETS
 
 
 def new_name(bucket: int, token: str) -> str:
@@ -123,9 +115,7 @@ def names_in(text: str) -> DeltaNames:
         rows = each[NAME_LETTERS:]
         if len(each) < NAME_LETTERS or not {*each[:NAME_LETTERS]} <= HEX_DIGITS or len(rows) % ROW_NAME_LETTERS:
             raise damaged("What a ledger item or a claim names")
-        found[each[:NAME_LETTERS]] = frozenset(
-            rows[place : place + ROW_NAME_LETTERS] for place in range(0, len(rows), ROW_NAME_LETTERS)
-        )
+        found[each[:NAME_LETTERS]] = names_of_rows(rows)
     return found
 
 
@@ -173,7 +163,7 @@ class Delta(NamedTuple):
     @property
     def rows(self) -> frozenset[str]:
         """The names of its rows."""
-        return frozenset(named(each.key) for each in self.additions)
+        return frozenset(row_name(each.key) for each in self.additions)
 
     def text(self) -> str:
         """The text of the state item. Equal deltas have equal texts."""
@@ -304,7 +294,7 @@ def before_text(version: str, before: Contribution, after: Contribution) -> str 
     Rows with plain attributes, and those whose entries change, are left out: the ledger does not hold their values.
     """
     changed = [row for row in {**before, **after} if _is_reversible(before.get(row), after.get(row))]
-    entered = "".join(sorted(named(row) for row in changed if row not in before))
+    entered = "".join(sorted(row_name(row) for row in changed if row not in before))
     text = f"{version} {entered} {stored_text({row: before[row] for row in changed if row in before})}"
     return text if len(text) <= LETTERS_KEPT else None
 
@@ -328,14 +318,11 @@ def contribution_before(text: str, now: Contribution, only: Collection[str] | No
     Raises ``EngineError`` for a text that is damaged.
     """
     entered, _, stored = text.partition(" ")[2].partition(" ")
-    new = {entered[begin : begin + ROW_NAME_LETTERS] for begin in range(0, len(entered), ROW_NAME_LETTERS)}
-    rows = {row: each for row, each in now.items() if named(row) not in new or not _goes_back(named(row), only)}
-    rows.update((row, each) for row, each in stored_rows(stored).items() if _goes_back(named(row), only))
+    new = names_of_rows(entered)
+    back = new if only is None else new.intersection(only)
+    rows = {row: each for row, each in now.items() if row_name(row) not in back}
+    rows.update((row, each) for row, each in stored_rows(stored).items() if only is None or row_name(row) in only)
     return rows
-
-
-def _goes_back(row: str, only: Collection[str] | None) -> bool:
-    return only is None or row in only
 
 
 def just_before(version: str) -> str:

@@ -44,6 +44,19 @@ class StepWrites(list[RowWrite]):
     leaves = False  # whether the step has pending work: rows, entries or attributes of items
     marks = False  # whether entries may move, or plain attributes are set on a row that is added to
 
+    def delete(self, key: RowKey, owner: str) -> None:
+        self.removed += 1
+        self.leaves = self.leaves or is_in_state(key)
+        self.append(DeleteRow(key, owner))
+
+    def withdraw(self, key: RowKey, contribution: RowContribution, *, requires_contributor: bool) -> None:
+        """Takes a contribution out of a row that others may contribute to."""
+        requires = requires_contributor and not contribution.ordered and not is_in_state(key)
+        self.leaves = self.leaves or not requires
+        amounts = {name: minus(0, amount) for name, amount in in_order(contribution.amounts).items() if amount}
+        removed = contribution.names
+        self.append(AddRow(key, amounts, -1, contributors_min=1, removed=removed, requires_contributor=requires))
+
 
 def difference(
     application: str,
@@ -77,15 +90,12 @@ def difference(
     for key, contribution in before.items():
         if contribution.ordered:
             writes.marks = writes.leaves = True
-        if key not in after:
-            if contribution.digest and key not in added and _is_replaced(route, key):
-                writes.removed += 1
-                writes.leaves = writes.leaves or is_in_state(key)
-                writes.append(DeleteRow(key, owner_of(application, route, target_of(route, key), item)))
-            else:
-                requires = requires_contributor and not contribution.ordered and not is_in_state(key)
-                writes.leaves = writes.leaves or not requires
-                writes.append(_taken_back(key, contribution, requires_contributor=requires))
+        if key in after:
+            continue
+        if contribution.digest and key not in added and _is_replaced(route, key):
+            writes.delete(key, owner_of(application, route, target_of(route, key), item))
+        else:
+            writes.withdraw(key, contribution, requires_contributor=requires_contributor)
     return writes
 
 
@@ -100,15 +110,14 @@ def in_lives(writes: StepWrites, route: Route, given: Given, lives: Lives | None
     for position, write in enumerate(writes):
         key = write.key
         target = target_of(route, key)
-        contribution = given.after.get(key) or given.before.get(key, NO_ROW_CONTRIBUTION)
         if isinstance(write, AddRow) and not is_in_state(key):
-            if contribution.life or target is None or target.key.table.ttl:
-                contributors_min = write.contributors_min
-                if contributors_min is None and not contribution.life and lives and lives.follows(target, key):
-                    contributors_min = 0
-                writes[position] = write._replace(
-                    life=contribution.life, born=key in given.born, contributors_min=contributors_min
-                )
+            life = (given.after.get(key) or given.before.get(key, NO_ROW_CONTRIBUTION)).life
+            if not (life or target is None or target.key.table.ttl):
+                continue
+            contributors_min = write.contributors_min
+            if contributors_min is None and not life and lives and lives.follows(target, key):
+                contributors_min = 0
+            writes[position] = write._replace(life=life, born=key in given.born, contributors_min=contributors_min)
         elif isinstance(write, PutRow | DeleteRow) and key in given.before and lives and lives.follows(target, key):
             writes[position] = write._replace(amends=True)
 
@@ -222,13 +231,6 @@ def source_of(item: ItemKey) -> str:
     return f"{item[0]}|{item_name(item)}"
 
 
-def _taken_back(key: RowKey, contribution: RowContribution, *, requires_contributor: bool) -> AddRow:
-    amounts = {name: minus(0, amount) for name, amount in in_order(contribution.amounts).items() if amount}
-    return AddRow(
-        key, amounts, -1, contributors_min=1, removed=contribution.names, requires_contributor=requires_contributor
-    )
-
-
 def _add(key: RowKey, previous: RowContribution | None, now: RowContribution) -> AddRow:
     """The addition that changes a row from one contribution to another; None is no contribution."""
     if previous is None and not now.plain:  # as most rows are begun
@@ -263,8 +265,8 @@ def _amounts(before: Mapping[str, Number], after: Mapping[str, Number], but: Con
             continue
         if name not in before:
             amounts[name] = after[name]  # also where it is 0: the row then has the attribute
-        elif delta := minus(after.get(name, 0), before[name]):
-            amounts[name] = delta
+        elif change := minus(after.get(name, 0), before[name]):
+            amounts[name] = change
     return amounts
 
 

@@ -167,43 +167,39 @@ class Lives:
         ``life`` is the life of rows that the step makes.
         """
         before, after = step
-        found: Contribution = {}
-        born = set()
+        gone: Collection[RowKey] = ()
+        if self._over or any(contribution.life == OVER for contribution in before.values()):
+            gone = {row for row, each in before.items() if self._is_gone(row, each, target_of(route, row), owner)}
         following = {row for row in {**before, **after} if self.follows(target_of(route, row), row)}
         self._following |= following
+        stored: Contribution = {}
+        born = set()
         for row, contribution in after.items():
-            previous = before.get(row)
-            if previous is not None:
-                own = OVER if self._is_gone(row, previous, target_of(route, row), owner) else previous.life
-            elif (contribution.digest and row not in added) or row not in following:
-                own = ""
-            elif row in self._known.rows:
-                own = self._known.rows[row]
-            else:
-                own = self._born.setdefault(row, life)
-                if own == life:
+            if row in before:
+                own = OVER if row in gone else before[row].life
+            elif row in following and (row in added or not contribution.digest):
+                own = self._known.rows[row] if row in self._known.rows else self._born.setdefault(row, life)
+                if own == life and row not in self._known.rows:
                     born.add(row)
-            found[row] = (
-                contribution._replace(life=own, ordered=NOTHING if own == OVER else contribution.ordered)
-                if own
-                else contribution
-            )
-        if self._over or any(contribution.life == OVER for contribution in before.values()):
-            out = {
-                row
-                for row, contribution in before.items()
-                if self._is_gone(row, contribution, target_of(route, row), owner)
-            }
-            before = {row: contribution for row, contribution in before.items() if row not in out}
-            after = {row: contribution for row, contribution in found.items() if row not in out}
-            return Given(found, before, after, frozenset(born))
-        return Given(found, before, found, frozenset(born))
+            else:
+                own = ""
+            stored[row] = _in_life(contribution, own)
+        if not gone:
+            return Given(stored, before, stored, frozenset(born))
+        before, after = ({row: each for row, each in rows.items() if row not in gone} for rows in (before, stored))
+        return Given(stored, before, after, frozenset(born))
 
     def _is_gone(self, row: RowKey, contribution: RowContribution, target: Target | None, owner: Owner) -> bool:
         """Whether a contribution is known to be missing in its row."""
         if contribution.life == OVER:
             return True
         return (row, owner(target) if contribution.digest else contribution.life) in self._over
+
+
+def _in_life(contribution: RowContribution, life: str) -> RowContribution:
+    if not life:
+        return contribution
+    return contribution._replace(life=life, ordered=NOTHING if life == OVER else contribution.ordered)
 
 
 def target_of(route: Route, row: RowKey) -> Target | None:
@@ -215,9 +211,4 @@ def as_stored(before: Contribution, after: Contribution) -> Contribution:
     """A contribution with the lives of the stored contribution, where both agree."""
     if not any(contribution.life for contribution in before.values()):
         return after
-    return {
-        row: contribution._replace(life=life, ordered=NOTHING if life == OVER else contribution.ordered)
-        if row in before and (life := before[row].life)
-        else contribution
-        for row, contribution in after.items()
-    }
+    return {row: _in_life(each, before[row].life if row in before else "") for row, each in after.items()}

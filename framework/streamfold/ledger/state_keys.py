@@ -2,6 +2,7 @@
 
 from base64 import urlsafe_b64encode
 from collections.abc import Iterable
+from functools import lru_cache
 from hashlib import sha256
 from typing import NamedTuple
 
@@ -22,7 +23,9 @@ SUFFIX_BYTES_MAX = 96
 DIGITS_OF_A_ROOT = 32
 ROW_NAME_BYTES = 6
 ROW_NAME_LETTERS = 8
-"""Letters of a row's name in a claim, in base64."""
+"""Letters of a row's name, in base64."""
+ROWS_KEPT_MAX = 10_000
+"""Rows whose names are cached: each addition asks for the name of its row."""
 
 
 def ledger_key(application: str, group: str, item: ItemKey) -> StateKey:
@@ -131,8 +134,9 @@ def row_names(rows: Iterable[RowKey]) -> str:
     return "".join(map(row_name, rows))
 
 
+@lru_cache(ROWS_KEPT_MAX)
 def row_name(row: RowKey) -> str:
-    """The name of a row in the text of a claim.
+    """The name of a row in the texts of claims, deltas and ledger items.
 
     48 bits distinguish the rows that one handler writes for one item. With 99 names, the most that a change writes, the
     claim still fits one write unit.
@@ -142,8 +146,8 @@ def row_name(row: RowKey) -> str:
     return urlsafe_b64encode(sha256(text.encode(errors="surrogatepass")).digest()[:ROW_NAME_BYTES]).decode()
 
 
-def names_of_rows(text: str) -> set[str]:
-    return {text[place : place + ROW_NAME_LETTERS] for place in range(0, len(text), ROW_NAME_LETTERS)}
+def names_of_rows(text: str) -> frozenset[str]:
+    return frozenset([text[begin : begin + ROW_NAME_LETTERS] for begin in range(0, len(text), ROW_NAME_LETTERS)])
 
 
 def source_key(application: str, item: ItemKey) -> StateKey:
@@ -193,9 +197,9 @@ def manifest_key(application: str) -> StateKey:
     return StateKey(f"manifest#{application}", NO_SORT)
 
 
-def schema_key(application: str, place: str) -> StateKey:
+def schema_key(application: str, target: str) -> StateKey:
     """The key of the stored schema of a target, which is named by its table and templates."""
-    return StateKey(f"kinds#{application}", place if len(place.encode()) <= SORT_BYTES_MAX else _hashed(place))
+    return StateKey(f"kinds#{application}", target if len(target.encode()) <= SORT_BYTES_MAX else _hashed(target))
 
 
 def jobs_partition(application: str) -> str:

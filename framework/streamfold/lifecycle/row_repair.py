@@ -25,10 +25,10 @@ from streamfold.keys.table import (
 )
 from streamfold.ledger.contribution import NOTHING, PLAIN_ENTRY, Contribution, Mark
 from streamfold.ledger.contribution import writes as entry_writes
-from streamfold.ledger.deltas import named, names_in
+from streamfold.ledger.deltas import names_in
 from streamfold.ledger.difference import row_put
 from streamfold.ledger.lives import OVER
-from streamfold.ledger.state_keys import manifest_key
+from streamfold.ledger.state_keys import manifest_key, row_name
 from streamfold.lifecycle.buckets import PendingLook
 from streamfold.lifecycle.explain import Explaining, state_key
 from streamfold.lifecycle.row_sources import (
@@ -349,7 +349,9 @@ class RowCorrection:
         (step,) = visit.steps
         if visit.text(step) != visit.stored(step):
             raise EngineError("Its item differs from its source: run streamfold repair on the item first.")
-        if row in step.after and any(named(row) in rows for rows in names_in(visit.found.deltas(route.name)).values()):
+        if row in step.after and any(
+            row_name(row) in rows for rows in names_in(visit.found.deltas(route.name)).values()
+        ):
             raise EngineError(PENDING)
         return visits.unit(visit, visit.steps).guard, step.after
 
