@@ -215,7 +215,7 @@ def test_a_client_whose_events_do_not_come_is_called_the_ordinary_way(wire):
 
 
 def test_a_body_that_says_something_else_is_never_sent(wire, monkeypatch):
-    monkeypatch.setattr("streamfold.engines.dynamodb_client.body_json", lambda arguments: b'{"Item":{}}')
+    monkeypatch.setattr("streamfold.engines.dynamodb_client.request_json", lambda arguments: b'{"Item":{}}')
     engine = engine_of(wire)
     for _ in range(3):
         engine.transact([Claim(ITEM)], 1)

@@ -11,8 +11,8 @@ from streamfold.keys.table import STATE, is_in_state
 from streamfold.ledger.contribution import (
     REFERENCE,
     Entry,
-    HeldEntries,
     RowContribution,
+    SourceEntries,
     holds_row,
     needs_no_finishing,
     stored_rows,
@@ -206,7 +206,7 @@ def test_one_text_of_several_that_may_be_unfinished_is_found_wherever_it_stands(
         row_keys.filter(lambda key: key[1] != "") | st.just((STATE.name, "GROUP#1", "x")),
         stored_parts
         | st.builds(
-            RowContribution, amounts, st.none(), st.just(""), st.just({"n": HeldEntries("max", {"1": Entry("")})})
+            RowContribution, amounts, st.none(), st.just(""), st.just({"n": SourceEntries("max", {"1": Entry("")})})
         ),
         max_size=2,
     )

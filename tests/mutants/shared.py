@@ -230,7 +230,7 @@ def _() -> Iterator[None]:
     tests=LEFT + "test_an_older_record_finishes_what_a_newer_one_left",
 )
 def _() -> Iterator[None]:
-    with patch.object(steps, "held_after", lambda step, found: step.after):
+    with patch.object(steps, "contribution_after", lambda step, found: step.after):
         yield
 
 

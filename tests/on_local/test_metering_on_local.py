@@ -35,6 +35,6 @@ def test_refused_writes_and_statements_are_untold(dynamodb):
     store.write(Claim(LEDGER))
     meter = Meter(dynamodb)
     assert store.engine.transact([Claim(LEDGER)], EXPIRES) is not None
-    assert meter.take() == Consumed(0, 0, 1, untold=1)
+    assert meter.take() == Consumed(0, 0, 1, unreported=1)
     assert store.engine.insert_rows([PutRow(key, {"a": 1}) for key in KEYS]).missing == []
-    assert meter.take() == Consumed(0, 0, 1, untold=1)
+    assert meter.take() == Consumed(0, 0, 1, unreported=1)

@@ -45,20 +45,20 @@ def test_an_item_has_the_same_text(item):
 
 @given(ITEMS)
 def test_a_body_says_the_same(item):
-    assert json.loads(values.body_json(item)) == json.loads(values.BODIES.encode(item))
+    assert json.loads(values.request_json(item)) == json.loads(values.REQUEST_JSON.encode(item))
 
 
 @given(st.dictionaries(TEXTS, VALUES))
 @settings(max_examples=20)
 def test_an_answer_says_the_same(item):
     text = to_json(item).encode()
-    assert values.parsed_answer(text) == json.loads(text)
+    assert values.parsed_response(text) == json.loads(text)
 
 
 @pytest.mark.parametrize("item", [{"n": 10**30}, {1: "a"}, {"text": HALF_A_PAIR}, {"ab"[:1]: {"S": "x"}}])
 def test_what_orjson_does_not_take_has_the_same_text(library, item):
     assert values.item_text(item) == to_json(item)
-    assert json.loads(values.body_json(item)) == json.loads(values.BODIES.encode(item))
+    assert json.loads(values.request_json(item)) == json.loads(values.REQUEST_JSON.encode(item))
 
 
 def test_an_item_of_many_levels_has_the_same_text(library):
@@ -69,16 +69,16 @@ def test_an_item_of_many_levels_has_the_same_text(library):
 
 
 def test_an_answer_with_half_a_pair_is_parsed(library):
-    assert values.parsed_answer(rb'{"S": "\ud800"}') == {"S": HALF_A_PAIR}
+    assert values.parsed_response(rb'{"S": "\ud800"}') == {"S": HALF_A_PAIR}
 
 
 @pytest.mark.parametrize("text", [b"", b"{", b"\xff", b'{"a" 1}'])
 def test_what_is_no_json_is_an_error(library, text):
     with pytest.raises(json.JSONDecodeError if text != b"\xff" else UnicodeDecodeError):
-        values.parsed_answer(text)
+        values.parsed_response(text)
 
 
-@pytest.mark.parametrize("call", [values.item_text, values.body_json])
+@pytest.mark.parametrize("call", [values.item_text, values.request_json])
 def test_what_no_json_is_made_of_is_an_error(library, call):
     with pytest.raises(TypeError, match=r"not an attribute value|no part of a request"):
         call({"a": object()})

@@ -9,7 +9,7 @@ from hypothesis import strategies as st
 from streamfold import Ordered
 from streamfold.commit.after_commit import _show, read_shows
 from streamfold.engines import MemoryEngine
-from streamfold.ledger.contribution import held, joined, partition, sort_key_of, source_text
+from streamfold.ledger.contribution import entry_of, joined, partition, sort_key_of, source_text
 from streamfold.read.derived_rows import together
 from streamfold.records.images import hidden
 from streamfold.routes.aggregates import AGGREGATIONS, ordering_of
@@ -57,7 +57,7 @@ def row(given, *, spread):
     name = "" if isinstance(next(iter(given.values())), (Winner, Claimed)) else "x"
     where, text = partition("games", "stats", name, ROW), ""
     for key, value in given.items():
-        mine = held(value, spread=spread)
+        mine = entry_of(value, spread=spread)
         text = mine.ordering
         for order, entry in mine.entries.items():
             found = PutState(StateKey(where, sort_key_of(order, source_text(("main", key, None)))), entry.content)
@@ -137,7 +137,7 @@ def test_amounts_of_shards_add_up_to_what_is_folded_and_are_taken_back(kind, som
 @given(st.lists(st.integers(-2, 3), min_size=3, max_size=3, unique=True))
 @settings(max_examples=10)
 def test_entries_of_one_source_join_in_whatever_order_and_grouping(kind, orders):
-    values = [held(ORDERED[kind](f"{by}!", by)) for by in orders]
+    values = [entry_of(ORDERED[kind](f"{by}!", by)) for by in orders]
     assert len({held_of(joined(joined(one, two), three)) for one, two, three in permutations(values)}) == 1
     assert len({held_of(joined(one, joined(two, three))) for one, two, three in permutations(values)}) == 1
 

@@ -20,7 +20,7 @@ from streamfold.errors import EngineError, EngineUnavailable
 from streamfold.ledger.contribution import Contribution, LedgerItem, pending_rows, stored_rows, stored_text
 from streamfold.ledger.lives import Lives, as_stored
 from streamfold.ledger.schema import Schema
-from streamfold.ledger.step import Step, held_after
+from streamfold.ledger.step import Step, contribution_after
 from streamfold.records.change import Change, ItemKey
 from streamfold.records.images import Image, WatchedImage
 from streamfold.routes.checks import BOTH, check_view
@@ -226,7 +226,7 @@ class Steps(ImageSource):
             named = NamedRows()
             named.add_stored(self.runtime.application.name, step.route, item, found)
             named.join(self._named_by_images(step, item))
-            held = held_after(step, found)
+            held = contribution_after(step, found)
             named.rows.difference_update(held)
             named.hold(self.runtime.application.name, step.route, item, held)
             yield [step.route], named

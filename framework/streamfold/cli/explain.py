@@ -35,7 +35,7 @@ from streamfold.derivations.search.options import options_of as search_options
 from streamfold.derivations.search.sink import Sink
 from streamfold.errors import SettingsError, joined_key, printable
 from streamfold.keys.table import DERIVED, PARTNER_VERSION, VERSION, is_writers
-from streamfold.ledger.contribution import Contribution, HeldEntries, RowContribution
+from streamfold.ledger.contribution import Contribution, RowContribution, SourceEntries
 from streamfold.ledger.state_keys import document_key
 from streamfold.lifecycle.buckets import GONE, PENDING, REFUSED, UNREAD, DeltaOfItem, PendingAdditions
 from streamfold.lifecycle.explain import Explaining, ItemExplained, entry_values, explain_item, time_of
@@ -249,7 +249,7 @@ def _contributed_text(
 def contribution_texts(
     given: RowContribution, entries: Mapping[str, Sequence[Any]], other: RowContribution
 ) -> list[str]:
-    def listed(name: str, held: HeldEntries) -> str:
+    def listed(name: str, held: SourceEntries) -> str:
         """Entries; with their order and number if the other side has a different one."""
         differs = name in other.ordered and other.ordered[name].ordering != held.ordering
         head, values = f"{name_text(name) or 'the row'}{f' by {held.ordering}' * differs}", entries.get(name, ())

@@ -69,7 +69,7 @@ class NamedRows:
 
     def hold(self, application: str, route: Route, item: ItemKey, held: Contribution) -> None:
         """Adds the item's contribution now, which decides how the entries of its rows are ordered."""
-        for key, entries in entries_by_row(application, route, item, held, held=True).items():
+        for key, entries in entries_by_row(application, route, item, held, contributes=True).items():
             self.take(key, entries)
 
     def _add_all(self, rows: Contribution, changed_by_row: ChangedByRow) -> None:

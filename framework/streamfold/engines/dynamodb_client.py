@@ -61,7 +61,7 @@ from streamfold.errors import (
     redacted,
 )
 from streamfold.keys.table import NO_TRANSACTIONS, STATE, Table, check_real_names
-from streamfold.records.values import body_json, decode, decode_number, parsed_answer
+from streamfold.records.values import decode, decode_number, parsed_response, request_json
 from streamfold.settings.limits import (
     CALL_SECONDS_MAX,
     CONNECT_SECONDS_MAX,
@@ -82,7 +82,7 @@ BINARY = re.compile(rb'"BS?"')
 expression takes a third of the time of a search for each mark with ``in``.
 """
 OK = 200
-ANSWERS_ID = "streamfold-answers"
+RESPONSES_ID = "streamfold-answers"
 BEGAN = "streamfold_began"
 """Where the context of a call keeps when it began."""
 CLOSED_ID = "streamfold-closed"
@@ -109,14 +109,14 @@ ENDPOINT = "TableName"
 ARN = "arn:"
 KEPT_AS = "streamfold_body"
 """Where the context of a call keeps the JSON."""
-BODIES_ID = "streamfold-bodies"
+ENCODING_ID = "streamfold-bodies"
 
-ASKS = "provide-client-params.dynamodb.*"
-ANSWERED = "after-call.dynamodb.*"
+BEFORE_CALL = "provide-client-params.dynamodb.*"
+AFTER_CALL = "after-call.dynamodb.*"
 """Events of botocore: before a call's parameters are checked, and when its response was read."""
 READING = frozenset({"BatchGetItem", "GetItem", "Query", "Scan", "TransactGetItems"})
 """Operations whose units are reads; those of all others are writes, unless the response has the kind."""
-ASKED = "ReturnConsumedCapacity"
+CAPACITY_PARAMETER = "ReturnConsumedCapacity"
 
 THROTTLED = {
     "ProvisionedThroughputExceededException": "ProvisionedThroughputExceeded",
@@ -209,7 +209,7 @@ def _is_missing(client: Any, table: str) -> bool:
 def watch(events: Any) -> None:
     """Parses the responses of a client's reads where an engine makes them. ``events`` are the client's."""
     for operation in PARSED:
-        events.register(f"before-parse.dynamodb.{operation}", _parse, f"{ANSWERS_ID}-{operation}")
+        events.register(f"before-parse.dynamodb.{operation}", _parse, f"{RESPONSES_ID}-{operation}")
 
 
 def called(operation: Callable[..., Any], arguments: dict[str, Any]) -> Any:
@@ -226,10 +226,10 @@ def _parse(response_dict: dict[str, Any], customized_response_dict: dict[str, An
     if not getattr(_CALLING, "ours", False) or response_dict["status_code"] != OK or BINARY.search(body):
         return
     try:
-        answer = parsed_answer(body)
+        response = parsed_response(body)
     except ValueError:  # botocore raises the error
         return
-    customized_response_dict.update({name: value for name, value in answer.items() if value is not None})
+    customized_response_dict.update({name: value for name, value in response.items() if value is not None})
     response_dict["body"] = b"{}"
 
 
@@ -311,8 +311,8 @@ class RequestEncoding:
             watch(events)
         if events is not None and self._ready:
             for operation, _, _ in CARRIERS.values():
-                events.register(f"provide-client-params.dynamodb.{operation}", _keep, f"{BODIES_ID}-{operation}")
-                events.register(f"before-call.dynamodb.{operation}", _exchange, f"{BODIES_ID}-call-{operation}")
+                events.register(f"provide-client-params.dynamodb.{operation}", _keep, f"{ENCODING_ID}-{operation}")
+                events.register(f"before-call.dynamodb.{operation}", _exchange, f"{ENCODING_ID}-call-{operation}")
 
     def call(self, operation: Operation, arguments: dict[str, Any]) -> Any:
         """Makes a call. Result and errors are those of the operation."""
@@ -326,17 +326,17 @@ class RequestEncoding:
             given = {carrier: shortest}
             if ENDPOINT in arguments:
                 given[ENDPOINT] = arguments[ENDPOINT]
-        body = Body(body_json(arguments), given, sent=bool(equal))
+        body = Body(request_json(arguments), given, sent=bool(equal))
         carried = (_List if isinstance(shortest, list) else _Map)(given[carrier])
         carried.body = body
         answered = False
         try:
-            answer = called(operation, {**given, carrier: carried})
+            response = called(operation, {**given, carrier: carried})
             answered = True
         finally:
             if not body.sent and (answered or body.equal is not None):
                 self._equal[name] = bool(body.equal)
-        return answer
+        return response
 
 
 def _keep(params: dict[str, Any], context: dict[str, Any], **_: Any) -> None:
@@ -358,7 +358,7 @@ class Consumed(NamedTuple):
     read: float = 0  # units
     write: float = 0
     requests: int = 0  # calls that were answered, with refusals
-    untold: int = 0  # of these: their units are not known
+    unreported: int = 0  # of these: their units are not known
     retries: int = 0  # attempts before these responses: a busy table shows here first
 
 
@@ -370,8 +370,8 @@ class Meter:
         self._lock = Lock()
         self._consumed = Consumed()
         for events in self._events():
-            events.register(ASKS, self._ask)
-            events.register(ANSWERED, self._answered)
+            events.register(BEFORE_CALL, self._ask)
+            events.register(AFTER_CALL, self._answered)
 
     @property
     def consumed(self) -> Consumed:
@@ -387,31 +387,31 @@ class Meter:
     def close(self) -> None:
         """Leaves the clients as they were."""
         for events in self._events():
-            events.unregister(ASKS, self._ask)
-            events.unregister(ANSWERED, self._answered)
+            events.unregister(BEFORE_CALL, self._ask)
+            events.unregister(AFTER_CALL, self._answered)
 
     def _events(self) -> list[Any]:
         return [client.meta.events for client in self._clients]
 
     def _ask(self, params: dict[str, Any], model: Any, **_: Any) -> None:
         # A caller that wants more detail keeps it.
-        if _reports_units(model) and params.get(ASKED) in (None, "NONE"):
-            params[ASKED] = "TOTAL"
+        if _reports_units(model) and params.get(CAPACITY_PARAMETER) in (None, "NONE"):
+            params[CAPACITY_PARAMETER] = "TOTAL"
 
     def _answered(self, parsed: Mapping[str, Any], model: Any, **_: Any) -> None:
         redacted = parsed.get("ConsumedCapacity") or []
         read, write = _units(model.name, [redacted] if isinstance(redacted, Mapping) else redacted)
         retries = parsed.get("ResponseMetadata", {}).get("RetryAttempts", 0)
-        untold = _reports_units(model) and not redacted
+        unreported = _reports_units(model) and not redacted
         with self._lock:
             had = self._consumed
             self._consumed = Consumed(
-                had.read + read, had.write + write, had.requests + 1, had.untold + untold, had.retries + retries
+                had.read + read, had.write + write, had.requests + 1, had.unreported + unreported, had.retries + retries
             )
 
 
 def _reports_units(model: Any) -> bool:
-    return model.input_shape is not None and ASKED in model.input_shape.members
+    return model.input_shape is not None and CAPACITY_PARAMETER in model.input_shape.members
 
 
 def _units(operation: str, redacted: Sequence[Mapping[str, Any]]) -> tuple[float, float]:
@@ -420,8 +420,8 @@ def _units(operation: str, redacted: Sequence[Mapping[str, Any]]) -> tuple[float
     for table in redacted:
         reads, writes = table.get("ReadCapacityUnits"), table.get("WriteCapacityUnits")
         if reads is None and writes is None:
-            whole = table.get("CapacityUnits", 0.0)
-            reads, writes = (whole, 0.0) if operation in READING else (0.0, whole)
+            total = table.get("CapacityUnits", 0.0)
+            reads, writes = (total, 0.0) if operation in READING else (0.0, total)
         read += reads or 0.0
         write += writes or 0.0
     return read, write
@@ -454,9 +454,9 @@ class Calls:
         for client in (self.client, *self._others.values()):
             client.close()
 
-    def _client(self, place: RowKey | StateKey) -> Any:
+    def _client(self, key: RowKey | StateKey) -> Any:
         """The client of the region that a row's table is in."""
-        region = None if isinstance(place, StateKey) else self.requests.tables[place[0]][0].region
+        region = None if isinstance(key, StateKey) else self.requests.tables[key[0]][0].region
         if region is None:
             return self.client
         with self._lock:  # boto3's default session makes clients for one thread at a time

@@ -25,7 +25,7 @@ Finished = Mapping[StateKey, Mapping[str, str]]
 
 
 Wanted = Callable[[RowKey], Collection[str]]
-"""The groups whose handlers read the changes of a row: an engine's own stream keeps them for each of these."""
+"""Gives the groups whose handlers read the changes of a row: an engine's own stream has a record for each group."""
 
 
 class Declared(Protocol):
@@ -58,10 +58,10 @@ class Counter(NamedTuple):
 
 @dataclass(frozen=True, slots=True)
 class Inserted:
-    """The rows that were not inserted; the others were not there before, and are now."""
+    """The result of inserting rows: the rows that were not inserted. Each other row is new."""
 
-    missing: list[RowKey]  # they are not there afterwards
-    known: list[RowKey]  # they existed before, perhaps by a call whose response was lost
+    missing: list[RowKey]  # rows that do not exist afterwards
+    known: list[RowKey]  # rows that existed before, perhaps by a call whose response was lost
     refused: Mapping[RowKey, str] = field(default_factory=dict, compare=False)  # why the store never takes one
 
 
@@ -116,7 +116,7 @@ class Engine(Protocol):
 
     @property
     def durable(self) -> "KeptState | None":
-        """The store itself, if it keeps a file of its own, with source items and how far replays came."""
+        """The store itself, if it keeps a file of its own, with source items and the progress of replays."""
         ...
 
     @property
@@ -137,15 +137,15 @@ class Engine(Protocol):
         ...
 
     def insert_state(self, items: Sequence[PutState]) -> list[StateKey]:
-        """Inserts state items one by one; one that is there already stays as it is. They never expire.
+        """Inserts state items one by one, without a time to live. An existing item is not changed.
 
-        Returns the keys of those of which it is not certain that they are there.
+        Returns the keys of the items that may be missing: their insertion was refused, or its outcome is unknown.
         """
         ...
 
     def put_post_rows(self, posts: Sequence[PutPostRow]) -> list[RowKey]:
         """Writes rows one by one, each under its own condition; returns the keys of refused rows. The caller writes
-        these by ``transact``, whose refusal has the found item.
+        these rows by ``transact``, whose refusal has the stored item.
         """
         ...
 
@@ -217,9 +217,9 @@ class Engine(Protocol):
     def scan(self, table: Table, segment: Segment, after: ScanCursor | None, limit: int) -> ScanPage:
         """Some keys of a table's segment, strongly consistent: source items and derived rows alike.
 
-        A key that exists all the while is in exactly one page of one segment. A key that is written or removed
-        meanwhile is in one page or in none. ``STATE`` has the keys of the state items. after: the cursor of the page
-        before; None for the first page.
+        A key that exists during the whole scan is in exactly one page of one segment. A key that is written or removed
+        during the scan is in one page or in none. ``STATE`` has the keys of the state items. after: the cursor of the
+        page before; None for the first page.
         """
         ...
 

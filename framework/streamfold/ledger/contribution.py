@@ -106,7 +106,7 @@ class LedgerItem(NamedTuple):
         if not attributes:
             return cls(0, 0, {})
         stored = attributes.get
-        parts = {
+        contributions = {
             (handler := name[:-2]): StoredContribution(
                 version,
                 stored(handler + ".s", ""),
@@ -117,7 +117,7 @@ class LedgerItem(NamedTuple):
             for name, version in attributes.items()
             if name.endswith(".v")
         }
-        return cls(int(attributes.get("r", 0)), int(attributes.get("live", 0)), parts)
+        return cls(int(attributes.get("r", 0)), int(attributes.get("live", 0)), contributions)
 
     @property
     def waits(self) -> bool:
@@ -165,7 +165,7 @@ class Entry:
 
 
 @value
-class HeldEntries(Value):
+class SourceEntries(Value):
     """The entries of one source for one attribute of a row, by the text that orders them."""
 
     ordering: str
@@ -177,8 +177,8 @@ LIVED = "~"
 PLAIN_ENTRY = ""
 """The attribute's name if entries hold all plain attributes of a row."""
 
-HeldByName = Mapping[str, HeldEntries]
-NOTHING: HeldByName = Nothing()
+EntriesByName = Mapping[str, SourceEntries]
+NOTHING: EntriesByName = Nothing()
 
 
 @value
@@ -191,12 +191,12 @@ class Mark(Value):
     stamp: str
 
 
-def held(value: Ordered, *, spread: bool = False) -> HeldEntries:
+def entry_of(value: Ordered, *, spread: bool = False) -> SourceEntries:
     """The one entry of a yielded value. ``spread``: the row is spread over shards."""
     content, ordering = value.content, value.ordering
     known = "" if ordering.form.by_value else digest({"": {"S": content}})
     text = ordering.in_shards().text if spread else ordering.text
-    return HeldEntries(text, {value.order: Entry(known, content)})
+    return SourceEntries(text, {value.order: Entry(known, content)})
 
 
 def is_entry_text(order: str, entry: Entry, text: str, grace: int = 0) -> bool:
@@ -213,16 +213,16 @@ def is_entry_text(order: str, entry: Entry, text: str, grace: int = 0) -> bool:
         return False
 
 
-def joined(one: HeldEntries, other: HeldEntries) -> HeldEntries | None:
+def joined(one: SourceEntries, other: SourceEntries) -> SourceEntries | None:
     """The entries of two rows of one key from one source; None if they contradict each other."""
     if one.ordering != other.ordering:
         return None
     if any(one.entries[order] != entry for order, entry in other.entries.items() if order in one.entries):
         return None
-    return HeldEntries(one.ordering, {**one.entries, **other.entries})
+    return SourceEntries(one.ordering, {**one.entries, **other.entries})
 
 
-def value_of_one_source(found: HeldEntries) -> Any:
+def value_of_one_source(found: SourceEntries) -> Any:
     """The value that a row of one source makes from its entries."""
     ordering = ordering_of(found.ordering)
     orders = sorted(found.entries, reverse=ordering.form.descending)[: ordering.most or None]
@@ -269,10 +269,12 @@ def source_components(text: str) -> list[str] | None:
     """The table and the texts of key values that ``source_text`` was made of; None for a text that was cut."""
     if CUT in text:
         return None
-    return [SPELLING.sub(_spelled, piece) for piece in text.split(BETWEEN)]
+    return [SPELLING.sub(lambda found: chr(ord(found[1]) - ord("0")), piece) for piece in text.split(BETWEEN)]
 
 
-def changed_entries(mark: Mark, row: RowKey, before: HeldByName, after: HeldByName, life: str = "") -> EntriesOfRow:
+def changed_entries(
+    mark: Mark, row: RowKey, before: EntriesByName, after: EntriesByName, life: str = ""
+) -> EntriesOfRow:
     """The entries below a row that are written or deleted when a source's entries there change from ``before`` to
     ``after``.
 
@@ -290,32 +292,32 @@ def changed_entries(mark: Mark, row: RowKey, before: HeldByName, after: HeldByNa
     return tuple(found)
 
 
-def taken(before: HeldByName, after: HeldByName) -> HeldByName:
+def taken(before: EntriesByName, after: EntriesByName) -> EntriesByName:
     """The first removed or changed entry of each attribute, in the order in which entries count.
 
     If one of the removed entries counted for the row, the first one did. For an aggregate that this code does not have,
     all of them are kept: an older process that removes an item must not hide the work that newer processes have to do.
     """
-    found: dict[str, HeldEntries] = {}
+    found: dict[str, SourceEntries] = {}
     for name, old in before.items():
         new = after[name].entries if name in after else {}
         if gone := [order for order, entry in old.entries.items() if new.get(order) != entry]:
             form = AGGREGATIONS.get(old.ordering.partition(":")[0])
             first = gone if form is None else [max(gone) if form.descending else min(gone)]
-            found[name] = HeldEntries(old.ordering, {order: old.entries[order] for order in first})
+            found[name] = SourceEntries(old.ordering, {order: old.entries[order] for order in first})
     return found
 
 
-def all_held(one: HeldByName, other: HeldByName) -> HeldByName:
+def all_entries(one: EntriesByName, other: EntriesByName) -> EntriesByName:
     """The entries of both, by attribute, ordered as in the second."""
     found = {**one, **other}
     for name in one.keys() & other.keys():
-        found[name] = HeldEntries(other[name].ordering, {**one[name].entries, **other[name].entries})
+        found[name] = SourceEntries(other[name].ordering, {**one[name].entries, **other[name].entries})
     return found
 
 
 def writes(
-    mark: Mark, row: RowKey, before: HeldByName, after: HeldByName, life: str = ""
+    mark: Mark, row: RowKey, before: EntriesByName, after: EntriesByName, life: str = ""
 ) -> list[PutState | DeleteState]:
     """The writes of a row's entries, in one of its lives."""
     found: list[PutState | DeleteState] = []
@@ -328,20 +330,16 @@ def writes(
     return found
 
 
-def _names(before: HeldByName, after: HeldByName) -> list[str]:
+def _names(before: EntriesByName, after: EntriesByName) -> list[str]:
     names = {*before, *after}
     return sorted(names) if len(names) > 1 else list(names)
-
-
-def _spelled(found: re.Match[str]) -> str:
-    return chr(ord(found[1]) - ord("0"))
 
 
 def sort_key_of(order: str, source: str) -> str:
     return order + BEHIND + source
 
 
-def _changed(before: HeldEntries | None, after: HeldEntries | None) -> set[str]:
+def _changed(before: SourceEntries | None, after: SourceEntries | None) -> set[str]:
     old, new = before.entries if before else {}, after.entries if after else {}
     changed = old.keys() ^ new.keys()
     if len(changed) == len(old) + len(new):  # as where one of them is empty
@@ -356,7 +354,7 @@ class RowContribution(Value):
     amounts: dict[str, Number]  # to add
     plain: dict[str, Any] | None  # attributes of a row that is replaced; None if read from the ledger
     digest: str  # of the plain attributes
-    ordered: HeldByName = NOTHING  # entries below the row, by attribute
+    ordered: EntriesByName = NOTHING  # entries below the row, by attribute
     names: tuple[str, ...] = ()  # of the plain attributes, stored so that they can be removed
     life: str = ""  # of a row that expires: the one to which the item contributes (``ledger.lives``)
 
@@ -381,9 +379,9 @@ Contribution = dict[RowKey, RowContribution]
 def stored_text(rows: Contribution, references: Collection[ItemKey] = ()) -> str:
     """The canonical text of a contribution, with what its item refers to behind it; ``""`` for none."""
     if references:
-        parts = sorted([_stored_row(key, piece) for key, piece in rows.items()])
-        parts += sorted([f"[{stored_key_text((REFERS + table, *key))},{{}}]" for table, *key in references])
-        return f"[{','.join(parts)}]"
+        texts = sorted([_stored_row(key, piece) for key, piece in rows.items()])
+        texts += sorted([f"[{stored_key_text((REFERS + table, *key))},{{}}]" for table, *key in references])
+        return f"[{','.join(texts)}]"
     if not rows:
         return ""
     if len(rows) == 1:
@@ -414,13 +412,13 @@ def stored_key_text(key: tuple[KeyValue | None, ...]) -> str:
     return ",".join([quoted(value) if isinstance(value, str) else _tagged(value) for value in key])
 
 
-def _stored_entries(ordered: HeldByName) -> str:
+def _stored_entries(ordered: EntriesByName) -> str:
     """The ordering of each attribute, and the texts that order its entries, each with the entry's digest."""
-    held = {
+    entries = {
         name: [found.ordering, {order: entry.digest for order, entry in found.entries.items()}]
         for name, found in ordered.items()
     }
-    return CANONICAL.encode(held)
+    return CANONICAL.encode(entries)
 
 
 def _tagged(value: KeyValue | None) -> str:
@@ -463,7 +461,7 @@ def _rows(text: str) -> Contribution:
             {name: decode({"N": text}) for name, text in amounts.items()},
             None,
             rest[0] if rest else "",
-            _held(entries) if entries else NOTHING,
+            _entries(entries) if entries else NOTHING,
             tuple(rest[-1]) if len(rest) > 1 and isinstance(rest[-1], list) else (),
             life,
         )
@@ -486,9 +484,9 @@ def needs_no_finishing(*texts: str) -> bool:
     return '},"' not in joined and IN_STATE not in joined and ELSEWHERE not in joined
 
 
-def _held(stored: dict[str, Any]) -> HeldByName:
+def _entries(stored: dict[str, Any]) -> EntriesByName:
     return {
-        name: HeldEntries(ordering, {order: Entry(digest) for order, digest in entries.items()})
+        name: SourceEntries(ordering, {order: Entry(digest) for order, digest in entries.items()})
         for name, (ordering, entries) in stored.items()
     }
 

@@ -158,7 +158,7 @@ class Delta(NamedTuple):
     additions: tuple[AddRow, ...]
     handlers: tuple[str, ...] = ()  # whose additions they are, for messages and counts
     met: tuple[str, ...] = ()  # names of the rows at which the process met others
-    refused: RowRefusal | None = None  # what is left of a delta that some row takes no more
+    refused: RowRefusal | None = None  # the rest of a delta, which a row refuses
 
     @property
     def rows(self) -> frozenset[str]:

@@ -10,10 +10,10 @@ from streamfold.ledger.contribution import (
     NOTHING,
     PLAIN_ENTRY,
     Contribution,
-    HeldByName,
+    EntriesByName,
     Mark,
     RowContribution,
-    all_held,
+    all_entries,
     changed_entries,
     pending_rows,
     stored_text,
@@ -143,7 +143,7 @@ def marked(rows: Iterable[RowWrite], mark: Mark, before: Contribution, after: Co
         old = _ordered(before, row.key)
         if plain:
             gone = {*plain, PLAIN_ENTRY}
-            old = {name: held for name, held in old.items() if name not in gone}
+            old = {name: entries for name, entries in old.items() if name not in gone}
         positions = changed_entries(mark, row.key, old, _ordered(after, row.key), _life(before, after, row.key))
         # A recomputation under way must not overwrite a plain attribute that was made from entries before.
         if isinstance(row, AddRow) and (positions or row.values):
@@ -153,18 +153,18 @@ def marked(rows: Iterable[RowWrite], mark: Mark, before: Contribution, after: Co
 
 
 def entries_by_row(
-    application: str, route: Route, item: ItemKey, rows: Contribution, *, held: bool = False
+    application: str, route: Route, item: ItemKey, rows: Contribution, *, contributes: bool = False
 ) -> dict[RowKey, EntriesOfRow]:
     """The entries that an item may have changed below the rows of a contribution.
 
-    ``held``: the item contributes the rows now, and decides how their entries are ordered.
+    ``contributes``: the item contributes the rows now, and decides how their entries are ordered.
     """
     mark = Mark(application, route.name, item, "")
     found = {
         key: changed_entries(
             mark,
             key,
-            *((NOTHING, contribution.ordered) if held else (contribution.ordered, NOTHING)),
+            *((NOTHING, contribution.ordered) if contributes else (contribution.ordered, NOTHING)),
             contribution.life,
         )
         for key, contribution in rows.items()
@@ -189,7 +189,7 @@ def pending_text(before: Contribution, after: Contribution, writes: Iterable[Row
         if not newer.ordered:
             pending[key] = contribution
         elif newer.life == contribution.life:  # entries of an earlier life are no longer shown
-            pending[key] = newer._replace(ordered=all_held(contribution.ordered, newer.ordered))
+            pending[key] = newer._replace(ordered=all_entries(contribution.ordered, newer.ordered))
     return stored_text(pending)
 
 
@@ -206,7 +206,7 @@ def _life(before: Contribution, after: Contribution, key: RowKey) -> str:
     return (before[key] if key in before else after.get(key, NO_ROW_CONTRIBUTION)).life
 
 
-def _ordered(rows: Contribution, key: RowKey) -> HeldByName:
+def _ordered(rows: Contribution, key: RowKey) -> EntriesByName:
     return rows[key].ordered if key in rows else NOTHING
 
 

@@ -55,7 +55,7 @@ class KnownLives:
 
     def __init__(self) -> None:
         self.rows: dict[RowKey, str] = {}  # the life that each row had when it was seen last; "" for none
-        self.targets: set[str] = set()  # targets (``Key.place``) in which some handler lets rows expire
+        self.targets: set[str] = set()  # targets (``Key.stored_name``) in which some handler lets rows expire
 
     def see(self, row: RowKey, life: str | None) -> None:
         """Notes the life of a row; None: there is no row."""
@@ -89,7 +89,8 @@ class Lives:
     def over(self) -> int:
         """How many lives are known to be over.
 
-        A refusal that shows one more is no try: a large step would have to learn them all again with its next delivery.
+        A refusal that shows one more life to be over does not count as a try. Otherwise a large step would run out of
+        tries, and would have to learn all of these lives again with its next delivery.
         """
         return len(self._over)
 

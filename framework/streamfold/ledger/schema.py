@@ -34,7 +34,7 @@ def known(kind: str) -> str:
     """The aggregation as a state remembers it. Users' aggregates are remembered by name."""
     if kind in (PLAIN, *ADDED, ORDERED, SET, LIST) or kind.startswith(OWN):
         return kind
-    return next((form for form, name in COLLECTED.items() if name == kind), ORDERED)
+    return next((collected for collected, name in COLLECTED.items() if name == kind), ORDERED)
 
 
 def in_words(kind: str) -> str:
@@ -49,7 +49,8 @@ def follows(before: str, now: str) -> bool:
     """
     if before != known(before):  # seen by this process: one code yields one kind
         return before == now
-    return _goes_on(before, known(now))
+    ordered, after = (ORDERED, SET, LIST), known(now)
+    return before == after or (before in ordered and after in ordered and ORDERED in (before, after))
 
 
 def shares(other: str, now: str) -> bool:
@@ -60,11 +61,6 @@ def shares(other: str, now: str) -> bool:
 def joined(before: str, now: str) -> str:
     """The aggregation that a state remembers after both: a set or a list is never forgotten."""
     return before if known(now) == ORDERED else known(now)
-
-
-def _goes_on(before: str, now: str) -> bool:
-    ordered = (ORDERED, SET, LIST)
-    return before == now or (before in ordered and now in ordered and ORDERED in (before, now))
 
 
 SchemaByHandler = dict[str, dict[str, str]]
@@ -78,7 +74,7 @@ class Schema:
 
     def __init__(self, by_target: dict[Key, SchemaByHandler] | None = None) -> None:
         self.by_target: dict[Key, SchemaByHandler] = {} if by_target is None else by_target
-        self.expiring: dict[str, set[str]] = {}  # targets (``Key.place``) whose rows a handler lets expire, by handler
+        self.expiring: dict[str, set[str]] = {}  # by handler: targets (``Key.stored_name``) whose rows expire
 
     def of(self, target: Key) -> SchemaByHandler:
         """The schema of a target, which the caller may change."""
@@ -89,8 +85,8 @@ class Schema:
 
     def learn(self, handler: str, seen: SeenTypes) -> None:
         """Remembers the aggregations that a handler yielded, once all of its effects were accepted."""
-        for (target, name), form in seen.items():
-            self.of(target).setdefault(handler, {})[name] = form
+        for (target, name), aggregation in seen.items():
+            self.of(target).setdefault(handler, {})[name] = aggregation
 
     def note_expiry(self, route: Route, effects: Iterable[Row]) -> None:
         """Remembers the targets of which one of these rows has a time to live."""

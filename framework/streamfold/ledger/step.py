@@ -252,18 +252,18 @@ def _from_found(
             target = {**target, **over}
         references = step.references
         if partial:
-            # The rows of both are stored until the last page: a change of either side's referents has to find the item.
+            # Both references are stored until the last page: a change of either referent has to find the item.
             references, backlinks = tuple({**dict.fromkeys(refers), **dict.fromkeys(references)}), []
         after, writes = _kept(
             key, route, stored_text(target, references), was_elsewhere=kept_text(text).startswith(REFERENCE)
         )
-        # Entries of a row that expired go with the contribution that names them: nobody finds them later.
+        # Entries of a row that expired are deleted with the contribution that names them: nothing names them later.
         entries = entries_between(mark, before, target) if between.marks or len(was) < len(before) else ()
         effects += [*rows, *writes, *entries, *backlinks]
         tallies.append(Tally.of(route.name, rows))
         contributions.append(target)
         leaves = _stamped(key, step, mark.stamp, pending_text(was, now, rows, known))
-        # Deltas that were gone are named no more; those that a row refuses are, until the row takes them.
+        # The name of a delta that is gone is removed. A delta that a row refuses is named until the row takes it.
         deltas = stored.deltas if stored else None
         handlers.append(HandlerContribution(route.name, version, after, text, leaves, deltas))
         live += bool(after) - found.counted.get(route.name, bool(text))
@@ -291,12 +291,12 @@ def _given(
     key: StateKey,
     item: ItemKey,
     step: Step,
-    held: tuple[Contribution, str],
+    begin: tuple[Contribution, str],
     added: AbstractSet[RowKey],
     lives: Lives | None,
 ) -> Given:
-    """A step with the lives of its rows. ``held``: the contribution that it begins with, and the conditions on it."""
-    before, expected = held
+    """A step with the lives of its rows. ``begin``: the contribution before it, and the conditions on that."""
+    before, expected = begin
     if (lives is None or not lives.matter) and not any(each.life for each in before.values()):  # as nearly always
         return Given(step.after, before, step.after, NO_ROWS, plain=True)
     route = step.route
@@ -337,7 +337,7 @@ def _beyond(rows: Sequence[RowWrite], before: Contribution, was: Contribution, m
     beyond: Contribution = {}
     for key, each in before.items():
         if key not in was and each.ordered:
-            size = sum(len(held.entries) for held in each.ordered.values())
+            size = sum(len(found.entries) for found in each.ordered.values())
             if size > room < most:  # a page without rows takes one at least, so that each page makes progress
                 beyond[key] = each
             else:
@@ -350,10 +350,11 @@ def is_done(step: Step, found: LedgerItem) -> bool:
     return stored is not None and stored.version >= step.version
 
 
-def held_after(step: Step, found: LedgerItem) -> Contribution:
-    """The contribution in the ledger after a step: the stored contribution, if it is of a newer change.
+def contribution_after(step: Step, found: LedgerItem) -> Contribution:
+    """The contribution in the ledger after a step. If the stored contribution is of a newer change, it remains.
 
-    Rows that keep the item keep their lives, so that the work of a process that died is finished for their entries.
+    A row to which the item contributes before and after the step keeps its life there. So the pending work of a process
+    that died is finished for the entries of that life.
     """
     if (stored := found.contributions.get(step.route.name)) is None:
         return step.after

@@ -11,9 +11,9 @@ from streamfold.derivations.derivation import derived
 from streamfold.engines.protocol import Engine, StoredItem
 from streamfold.ledger.contribution import (
     Contribution,
-    HeldEntries,
     LedgerItem,
     RowContribution,
+    SourceEntries,
     partition,
     sort_key_of,
     source_text,
@@ -170,7 +170,7 @@ def entry_values(
     }
 
 
-def _contents(by: Explaining, where: str, item: ItemKey, held: HeldEntries) -> list[str]:
+def _contents(by: Explaining, where: str, item: ItemKey, held: SourceEntries) -> list[str]:
     """The texts of an item's entries, in order. New entries have their content, stored ones are read."""
     source, orders = source_text(item), sorted(held.entries)
     keys = {

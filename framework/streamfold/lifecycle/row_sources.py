@@ -362,7 +362,7 @@ def entries_of_row(by: Explaining, row: RowKey, held: Iterable[Contributor]) -> 
     """The entries below a row, by attribute, as if all of them had changed. Raises ``EngineError`` for a cut key."""
     found = dict[str, ChangedEntries]()
     for each in held:
-        own = entries_by_row(by.app.name, each.route, item_of(each), {row: each.contribution}, held=True)
+        own = entries_by_row(by.app.name, each.route, item_of(each), {row: each.contribution}, contributes=True)
         for one in own.get(row, ()):
             found[one.partition] = found[one.partition].joined(one) if one.partition in found else one
     return tuple(found.values())

@@ -123,7 +123,7 @@ def _unit(version: str, *, exported: bool = False) -> int:
 
 
 def kept(image: SourceImage, stored: StoredSource | None) -> StoredSource | None:
-    """The state to store after another state of the item has come; None if the stored one stays."""
+    """The state to store after another state of the item has come; None: the stored state remains."""
     order = order_of(image, stored)
     version = max(image.version, stored.version) if stored is not None else image.version
     if order is ImageOrder.NEWER:

@@ -30,8 +30,8 @@ from streamfold.keys.key_part import KeyValue
 from streamfold.keys.table import checked_attribute_name
 
 DIGITS_MAX = 38
-WHOLE_MAX = 10**DIGITS_MAX - 1
-WHOLE_MIN = -WHOLE_MAX
+INTEGER_MAX = 10**DIGITS_MAX - 1
+INTEGER_MIN = -INTEGER_MAX
 EXPONENT_MAX, EXPONENT_MIN = 125, -130
 """Numbers of DynamoDB: 38 digits, 1E-130 to 9.99E+125 (Developer Guide, HowItWorks.NamingRulesDataTypes)."""
 EXACT = Context(prec=DIGITS_MAX, traps=[Inexact, Rounded, InvalidOperation, DivisionByZero, Overflow, Underflow])
@@ -79,7 +79,7 @@ def number_text(value: int | Decimal) -> str:
 
     Raises ``HandlerError`` where DynamoDB could not hold it.
     """
-    if type(value) is int and WHOLE_MIN <= value <= WHOLE_MAX:
+    if type(value) is int and INTEGER_MIN <= value <= INTEGER_MAX:
         return f"{value}"
     if isinstance(value, int):  # too large, or of a class with a text of its own
         value = Decimal(int(value))
@@ -563,17 +563,17 @@ def item_text(item: Mapping[str, Any]) -> str:
     return to_json(item)
 
 
-def body_json(parameters: Mapping[str, Any]) -> bytes:
+def request_json(parameters: Mapping[str, Any]) -> bytes:
     """The JSON of a request's parameters, in UTF-8. Raises ``TypeError`` for a value that JSON does not have."""
     if ORJSON is not None:
         try:
             return bytes(ORJSON.dumps(parameters, _binary))
         except TypeError:
             pass
-    return BODIES.encode(parameters).encode("ascii")
+    return REQUEST_JSON.encode(parameters).encode("ascii")
 
 
-def parsed_answer(text: bytes) -> Any:
+def parsed_response(text: bytes) -> Any:
     """The response of DynamoDB from its JSON, in which the numbers of items are texts, and other numbers are small.
 
     Raises ``ValueError`` for text that is no JSON.
@@ -593,4 +593,4 @@ def _binary(value: object) -> str:
     raise TypeError(f"{type(value).__name__} is no part of a request")
 
 
-BODIES = Encoder(separators=(",", ":"), default=_binary)
+REQUEST_JSON = Encoder(separators=(",", ":"), default=_binary)

@@ -36,9 +36,9 @@ from typing import Any, ClassVar, Literal, NamedTuple, get_args
 from streamfold.errors import DeclarationError, HandlerError, plain, redacted, shown
 from streamfold.records.values import (
     EXACT,
+    INTEGER_MAX,
+    INTEGER_MIN,
     UNESCAPED,
-    WHOLE_MAX,
-    WHOLE_MIN,
     Number,
     encode,
     inexact_text,
@@ -135,7 +135,7 @@ class Added(Aggregate):
 
 def checked_number(value: Number, name: str) -> Number:
     """A number that a row can store. Raises ``HandlerError``, which names the aggregate, for any other value."""
-    if type(value) is int and WHOLE_MIN <= value <= WHOLE_MAX:  # as nearly always
+    if type(value) is int and INTEGER_MIN <= value <= INTEGER_MAX:  # as nearly always
         return value
     if isinstance(value, bool) or not isinstance(value, (int, Decimal)):
         hint = _number_remedy(value, name)

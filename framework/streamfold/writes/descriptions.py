@@ -2,7 +2,7 @@
 
 The description of a ledger write that was planned without a read, of one handler that has nothing stored yet:
 
-    All((Either((Absent("total.v"), All((Is("total.v", "<", version), ...)))), Absent("total.u")), says="as before")
+    All((Either((Absent("total.v"), All((Is("total.v", "<", version), ...)))), Absent("total.u")), phrase="as before")
     Update(sets=(Attribute("total.v", version), ...), removes=("total.fence",), adds=(Attribute("r", ONE),))
 
 ``engines.requests`` renders it for DynamoDB, as an expression or as a PartiQL statement, ``engines.local_writes`` as
@@ -78,14 +78,14 @@ class Unchanged(NamedTuple):
 
 
 class All(NamedTuple):
-    """All of these hold. ``says``: the condition in a dry run, behind "if"."""
+    """All of these hold. ``phrase``: the condition in a dry run, behind "if"."""
 
     terms: "tuple[Term, ...]" = ()
     phrase: str = ""
 
 
 class Either(NamedTuple):
-    """One of these holds at least. ``says`` as for ``All``."""
+    """At least one of these holds. ``phrase`` as for ``All``."""
 
     terms: "tuple[Term, ...]"
     phrase: str = ""
@@ -481,7 +481,7 @@ def _guarded_put(write: guarded.GuardedPut, table: Table) -> Description:
 
 
 @_describes(guarded.PutPostRow, lambda write, table: (write.replaces, write.attributes is None, table.ttl))
-def _pair(write: guarded.PutPostRow, table: Table) -> Description:
+def _post_row(write: guarded.PutPostRow, table: Table) -> Description:
     first, second = _text("versions[0]"), _text("versions[1]")
     older = All((Is(VERSION, "<=", first), Is(PARTNER_VERSION, "<=", second)))
     shown = write.attributes is not None

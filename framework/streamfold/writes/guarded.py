@@ -69,8 +69,8 @@ class ChangedEntries(Value):
 
     def joined(self, other: "ChangedEntries") -> "ChangedEntries":
         """Both, of one partition. A known ordering takes precedence over an unknown one."""
-        ordering, places = other.ordering or self.ordering, self.positions | other.positions
-        return ChangedEntries(self.partition, self.name, ordering, places, self.life)
+        ordering, positions = other.ordering or self.ordering, self.positions | other.positions
+        return ChangedEntries(self.partition, self.name, ordering, positions, self.life)
 
 
 EntriesOfRow = tuple[ChangedEntries, ...]
@@ -188,8 +188,8 @@ class HandlerContribution(Value):
     """One handler's contribution in a ledger item.
 
     In an optimistic write the stored contribution must be absent or of an older version, equal ``expected``, and have
-    neither a fence nor pending work: a step that does not read pending work would not finish it. Where it is asked, it
-    must not name deltas of its last step either, but for those that the process has seen to be gone.
+    neither a fence nor pending work: a step that does not read pending work would not finish it. With ``gone``, it must
+    not name deltas of its last step either, except those that the process has seen to be gone.
     """
 
     handler: str

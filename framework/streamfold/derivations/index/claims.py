@@ -19,7 +19,7 @@ from streamfold.ledger.contribution import (
     PLAIN_ENTRY,
     Contribution,
     RowContribution,
-    held,
+    entry_of,
     partition,
     source_text,
 )
@@ -71,7 +71,7 @@ def claim_contribution(
     """The contribution of a claim to its row: an entry beside those of other claimants."""
     one = Claimed(values, order, unique.ordering, builder.route.name)
     note(builder, target, PLAIN_ENTRY, one)
-    return RowContribution({}, None, "", {PLAIN_ENTRY: held(one)})
+    return RowContribution({}, None, "", {PLAIN_ENTRY: entry_of(one)})
 
 
 def contributed(route: Route, image: Image, fields: Fields, schema: Schema) -> Contribution:

@@ -20,10 +20,10 @@ from streamfold.ledger.contribution import (
     ENTRIES_MAX,
     PLAIN_ENTRY,
     Contribution,
-    HeldByName,
-    HeldEntries,
+    EntriesByName,
     RowContribution,
-    held,
+    SourceEntries,
+    entry_of,
     joined,
     value_of_one_source,
 )
@@ -164,7 +164,7 @@ def row_contribution(
     if shared and wins is not None:
         one = Winner(plain, wins)
         note(builder, target, PLAIN_ENTRY, one)
-        ordered[PLAIN_ENTRY], plain = held(one), {}
+        ordered[PLAIN_ENTRY], plain = entry_of(one), {}
     if plain and shared:
         raise _not_whole(builder, target, next(iter(plain)))
     # Only stored facts decide whether one item replaces a row: a view of aggregates alone may get a neighbour any day.
@@ -185,10 +185,10 @@ def note_all(builder: RowBuilder, target: Target, values: Mapping[str, Any]) -> 
 
 def _divided(
     builder: RowBuilder, target: Target, values: Mapping[str, Any]
-) -> tuple[dict[str, Number], dict[str, HeldEntries], dict[str, Any]]:
+) -> tuple[dict[str, Number], dict[str, SourceEntries], dict[str, Any]]:
     """The amounts, the ordered values, and the plain attributes."""
     amounts: dict[str, Number] = {}
-    ordered: dict[str, HeldEntries] = {}
+    ordered: dict[str, SourceEntries] = {}
     plain: dict[str, Any] = {}
     for name, value in values.items():
         if type(value) in COUNTED and name not in amounts:  # as nearly always
@@ -196,7 +196,7 @@ def _divided(
         elif isinstance(value, Ordered):
             if builder.spread and not value.ordering.form.aggregate.in_shards:
                 raise _not_together(builder, name, value)
-            ordered[name] = held(postponed(target, name, value), spread=builder.spread)
+            ordered[name] = entry_of(postponed(target, name, value), spread=builder.spread)
         elif type(value) is type and issubclass(value, Aggregate):
             raise _not_called(builder, name, value)
         elif not isinstance(value, Added):
@@ -307,7 +307,7 @@ def merged(route: Route, key: RowKey, one: RowContribution, other: RowContributi
     return RowContribution(amounts, None if one.plain is None and other.plain is None else plain, "", ordered)
 
 
-def _merged_entries(one: HeldByName, other: HeldByName, differing: set[str]) -> dict[str, HeldEntries]:
+def _merged_entries(one: EntriesByName, other: EntriesByName, differing: set[str]) -> dict[str, SourceEntries]:
     """The entries of both. Adds names of attributes whose entries contradict each other to ``differing``."""
     ordered = dict(one)
     for name, mine in other.items():
