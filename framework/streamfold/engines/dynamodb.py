@@ -12,6 +12,7 @@ from streamfold.engines.deadline import TRIES_MAX
 from streamfold.engines.dynamodb_client import (
     FORBIDDEN,
     Calls,
+    Operation,
     marked_message,
     plain_item,
     table_id,
@@ -63,11 +64,10 @@ from streamfold.writes.guarded import (
 
 T = TypeVar("T")
 AnyKey = TypeVar("AnyKey", RowKey, StateKey)
-Response = Mapping[str, Any]
+StatementResponse = Mapping[str, Any]
 """The response to one statement."""
 BUSY = (*CONFLICT, "RequestLimitExceeded", "InternalServerError")
 """Codes after which another try may help."""
-Call = Callable[..., Any]
 OPERATIONS = {"Update": "update_item", "Put": "put_item", "Delete": "delete_item"}
 UNSTORABLE = (
     "ValidationError",
@@ -88,7 +88,7 @@ def cut(values: Iterable[T], size: int) -> Iterator[list[T]]:
         yield some
 
 
-def code(response: Response) -> str | None:
+def code(response: StatementResponse) -> str | None:
     """The code of a statement's error; None if it was carried out."""
     found: str | None = response.get("Error", {}).get("Code")
     return found
@@ -157,7 +157,7 @@ class Reads(Calls):
         return dict(self._stored(items, self._read))
 
     def _stored(
-        self, keys: Iterable[RowKey], call: Call, *, consistent: bool = True
+        self, keys: Iterable[RowKey], call: Operation, *, consistent: bool = True
     ) -> Iterator[tuple[RowKey, StoredItem]]:
         by_table: dict[str, dict[RowKey, dict[str, Any]]] = {}
         for key in keys:
@@ -172,12 +172,12 @@ class Reads(Calls):
                     yield known[tuple(decode(item[attribute]) for attribute in attributes)], item
 
     def _batch_get(
-        self, get: Call, table: str, keys_sent: Sequence[Mapping[str, Any]], *, consistent: bool
+        self, get: Operation, table: str, keys_sent: Sequence[Mapping[str, Any]], *, consistent: bool
     ) -> Iterator[list[dict[str, Any]]]:
         for some in cut(keys_sent, KEYS_MAX):
             yield self._get_some(get, {table: {"Keys": some, "ConsistentRead": consistent}})
 
-    def _get_some(self, get: Call, requests: dict[str, Any]) -> list[dict[str, Any]]:
+    def _get_some(self, get: Operation, requests: dict[str, Any]) -> list[dict[str, Any]]:
         found: list[dict[str, Any]] = []
         # DynamoDB may leave keys of a throttled partition unread: only these are read again, and a bounded number of
         # times.
@@ -225,7 +225,7 @@ class Reads(Calls):
         source: StoredItem | None = found.get("Item")
         return source
 
-    def _read(self, operation: Callable[..., Any], **arguments: Any) -> Any:
+    def _read(self, operation: Operation, **arguments: Any) -> Any:
         """Makes a call that reads source items. The error names the missing permission."""
         try:
             return self._ask(operation, **arguments)
@@ -297,25 +297,25 @@ class Reads(Calls):
 class Statements(Calls):
     """Sends PartiQL statements, and requests in the place of those that no statement can express."""
 
-    def _execute(self, statements: Mapping[AnyKey, Statement]) -> dict[AnyKey, Response]:
+    def _execute(self, statements: Mapping[AnyKey, Statement]) -> dict[AnyKey, StatementResponse]:
         calls = cut(statements, STATEMENTS_MAX)
         return self._retried(calls, lambda keys: self._responses([statements[key] for key in keys]))
 
-    def _execute_singly(self, operation: str, requests: Mapping[RowKey, Statement]) -> dict[RowKey, Response]:
+    def _execute_singly(self, operation: str, requests: Mapping[RowKey, Statement]) -> dict[RowKey, StatementResponse]:
         """The last response to each request, as from ``_execute``: for rows that no PartiQL statement can name."""
 
-        def responses(keys: list[RowKey]) -> list[Response]:
+        def responses(keys: list[RowKey]) -> list[StatementResponse]:
             return [self._response(getattr(self._client(key), operation), requests[key]) for key in keys]
 
         return self._retried(cut(requests, 1), responses)
 
     def _retried(
-        self, calls: Iterable[list[AnyKey]], ask: Callable[[list[AnyKey]], list[Response]]
-    ) -> dict[AnyKey, Response]:
+        self, calls: Iterable[list[AnyKey]], ask: Callable[[list[AnyKey]], list[StatementResponse]]
+    ) -> dict[AnyKey, StatementResponse]:
         """The last response for each key; none for keys without a call, or with an uncertain one. Busy items are tried
         again. Once one is busy at every try, the rest is tried once, so that pauses do not add up.
         """
-        responses: dict[AnyKey, Response] = {}
+        responses: dict[AnyKey, StatementResponse] = {}
         tries_max = TRIES_MAX
         try:
             for keys in calls:
@@ -330,8 +330,8 @@ class Statements(Calls):
     def _try(
         self,
         keys: list[AnyKey],
-        ask: Callable[[list[AnyKey]], list[Response]],
-        responses: dict[AnyKey, Response],
+        ask: Callable[[list[AnyKey]], list[StatementResponse]],
+        responses: dict[AnyKey, StatementResponse],
         tries_max: int,
     ) -> bool:
         """Makes a call until none of its items is busy. Returns whether that was reached within these tries."""
@@ -342,23 +342,23 @@ class Statements(Calls):
                 return True
         return False
 
-    def _response(self, operation: Callable[..., Any], arguments: Statement) -> Response:
+    def _response(self, operation: Operation, arguments: Statement) -> StatementResponse:
         try:
-            response: Response = self._ask(operation, **arguments)
+            response: StatementResponse = self._ask(operation, **arguments)
             return response
         except ClientError as error:
             return self._refusal(error)
 
-    def _refusal(self, error: ClientError) -> Response:
+    def _refusal(self, error: ClientError) -> StatementResponse:
         """The refusal of a call with one write, as the response to its statement."""
         (reason,) = self._refused(error, 1).reasons
         assert reason is not None
         return {"Error": {"Code": reason.code, "Message": reason.message}}
 
-    def _responses(self, statements: list[Statement]) -> list[Response]:
+    def _responses(self, statements: list[Statement]) -> list[StatementResponse]:
         """Sends statements in one call; if that is refused, one by one, so that only the guilty one fails."""
         try:
-            responses: list[Response] = self._ask(self.client.batch_execute_statement, Statements=statements)[
+            responses: list[StatementResponse] = self._ask(self.client.batch_execute_statement, Statements=statements)[
                 "Responses"
             ]
             return responses
@@ -368,7 +368,7 @@ class Statements(Calls):
             return [refusal] * len(statements)
         return [response for statement in statements for response in self._responses([statement])]
 
-    def _code(self, response: Response, *expected: str) -> str | None:
+    def _code(self, response: StatementResponse, *expected: str) -> str | None:
         """The code of a response. Raises ``EngineError`` for one that is neither busy nor expected."""
         found = code(response)
         if found is None or found in BUSY or found in expected:
@@ -418,7 +418,7 @@ class DynamoEngine(Reads, Statements):
         """Carries out actions in one transaction."""
         return self._sent(len(actions), self.client.transact_write_items, {"TransactItems": actions})
 
-    def _sent(self, actions: int, operation: Callable[..., Any], arguments: Mapping[str, Any]) -> Refused | None:
+    def _sent(self, actions: int, operation: Operation, arguments: Mapping[str, Any]) -> Refused | None:
         try:
             self._ask(operation, **arguments)
             return None
@@ -480,13 +480,13 @@ class DynamoEngine(Reads, Statements):
                 return statement
         return None
 
-    def _is_put(self, response: Response, post: PutPostRow) -> bool:
+    def _is_put(self, response: StatementResponse, post: PutPostRow) -> bool:
         """Whether a row is as it is to be, without attributes from before."""
         if self._code(response, DUPLICATE, CONDITION, *UNSTORABLE) is not None:
             return False
         return {*self.requests.item(post)}.issuperset(response.get("Item", ()))
 
-    def _is_there(self, response: Response) -> bool:
+    def _is_there(self, response: StatementResponse) -> bool:
         # By this insertion or an earlier one.
         return self._code(response, DUPLICATE, *UNSTORABLE) in (None, DUPLICATE)
 
@@ -546,7 +546,7 @@ class DynamoEngine(Reads, Statements):
                 raise
         return counted
 
-    def _counted(self, write: CountUp, response: Response, expires_at: int) -> dict[str, Any] | None:
+    def _counted(self, write: CountUp, response: StatementResponse, expires_at: int) -> dict[str, Any] | None:
         """The item after a statement; None if it was refused, or the response has no item."""
         if self._code(response, *OTHERWISE) is not None:
             return None
@@ -590,6 +590,6 @@ def _counter(item: Mapping[str, Any]) -> dict[str, Any]:
     return {name: value for name, value in plain_item(item).items() if name not in ("pk", "sk")}
 
 
-def _inserted(response: Response) -> Response:
+def _inserted(response: StatementResponse) -> StatementResponse:
     # PutItem, with the code that a statement has if the row exists: callers handle one kind of response.
     return {"Error": {"Code": DUPLICATE}} if code(response) == CONDITION else response

@@ -212,7 +212,7 @@ def watch(events: Any) -> None:
         events.register(f"before-parse.dynamodb.{operation}", _parse, f"{RESPONSES_ID}-{operation}")
 
 
-def called(operation: Callable[..., Any], arguments: dict[str, Any]) -> Any:
+def called(operation: Operation, arguments: dict[str, Any]) -> Any:
     """Makes a call of an engine."""
     _CALLING.ours = True
     try:
@@ -468,7 +468,7 @@ class Calls:
     def _encoding_of(self, client: Any) -> RequestEncoding:
         return RequestEncoding(client, [real for _, real in self.requests.tables.values()])
 
-    def _call(self, operation: Callable[..., Any], **arguments: Any) -> Any:
+    def _call(self, operation: Operation, **arguments: Any) -> Any:
         try:
             return self._ask(operation, **arguments)
         except ClientError as error:
@@ -479,7 +479,7 @@ class Calls:
                 raise TableThrottled(limits=limits) from error
             raise EngineUnavailable(f"DynamoDB refused a call: {redacted(error)}") from error
 
-    def _ask(self, operation: Callable[..., Any], **arguments: Any) -> Any:
+    def _ask(self, operation: Operation, **arguments: Any) -> Any:
         """Makes a call. Raises ``NotStarted`` where there is no time for it."""
         self.deadline.begin()
         try:
@@ -487,7 +487,7 @@ class Calls:
         except BotoCoreError as error:
             raise unreachable(error) from error
 
-    def _made(self, operation: Callable[..., Any], arguments: dict[str, Any]) -> Any:
+    def _made(self, operation: Operation, arguments: dict[str, Any]) -> Any:
         encodings = self._encodings.get(id(getattr(operation, "__self__", None)))
         return operation(**arguments) if encodings is None else encodings.call(operation, arguments)
 
