@@ -408,7 +408,6 @@ def _stored_row(key: RowKey, row: RowContribution) -> str:
 
 @lru_cache(KEYS_KEPT_MAX)
 def stored_key_text(key: tuple[KeyValue | None, ...]) -> str:
-    """A key as a stored text has it."""
     return ",".join([quoted(value) if isinstance(value, str) else _tagged(value) for value in key])
 
 

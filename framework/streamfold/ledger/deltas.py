@@ -73,7 +73,6 @@ def new_name(bucket: int, token: str) -> str:
 
 
 def bucket_in(name: str) -> int:
-    """The bucket in a delta's name."""
     return int(name[0], 16)
 
 
