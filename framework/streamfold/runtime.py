@@ -356,7 +356,7 @@ class Shared(NamedTuple):
 
 
 class DeltasMark(NamedTuple):
-    """What the manifest says of deltas: since when code that does not know them has no place here."""
+    """The mark of deltas in the manifest. While it is there, code that does not know deltas is refused."""
 
     since: float  # epoch seconds
     closed: float | None = None  # since when nobody puts any more: the way back to older code

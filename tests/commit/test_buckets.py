@@ -26,7 +26,7 @@ from streamfold.commit.buckets import (
     note_unvisited,
     pending_in,
     read_shared,
-    ready,
+    ready_by_handler,
     wait_for_deltas,
     wait_for_items,
 )
@@ -899,6 +899,13 @@ def ledger_item(names, rows=(A,), text=""):
     )
     assert found.waits
     return found
+
+
+def ready(found, steps, waiting):
+    item, faults = ready_by_handler(found, steps, waiting)
+    for fault in faults.values():
+        raise fault
+    return item
 
 
 def step(*rows):

@@ -56,6 +56,7 @@ FEATURES = {
         (
             "ledger/deltas.py",
             "commit/buckets.py",
+            "commit/taking_back.py",
             "commit/mover.py",
             "lifecycle/buckets.py",
             "cli/buckets.py",

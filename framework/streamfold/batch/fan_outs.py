@@ -142,7 +142,7 @@ def _work(fan_outs: FanOuts, job: Job, number: int, route: Route, finishing: Fin
 
 
 def _segment_work(route: Route, job: Job, finishing: Finishing) -> "SegmentWork":
-    if not route.lookups:
+    if not route.referents:
         return derivation(route).segment_work(route, job, finishing)
     from streamfold.batch.referrers import ReferrerSegments  # few functions have one
 
@@ -157,7 +157,7 @@ def _route(runtime: Runtime, job: Job) -> Route | None:
     if derivation(route).touches(route) and not runtime.source_items:
         return None  # it would change items of the application, which this store does not hold
     sends = runtime.source_items and (runtime.store.is_local or runtime.outside)
-    if route.lookups and not route.kind.contributes and not sends:
+    if route.referents and not route.kind.contributes and not sends:
         return None  # its documents are to leave this run, or are of items that this store does not hold
     return route
 

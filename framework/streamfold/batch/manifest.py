@@ -397,8 +397,11 @@ def change_deltas(runtime: Runtime, change: Callable[[DeltasMark | None], Deltas
 def note_may_put(runtime: Runtime) -> None:
     """Reads from the manifest whether deltas may be put, for work that may go on longer than an invocation.
 
-    The command that takes the mark away waits until all have ended that read it before. Raises the errors of reads.
+    The command that takes the mark away waits until all have ended that read it before. Nothing is read if nobody puts
+    any. Raises the errors of reads.
     """
+    if runtime.known.deltas is None and not runtime.pace.sharing:
+        return
     runtime.known.deltas = read_manifest(runtime.application.name, runtime.engine).deltas
     runtime.known.note_may_put(runtime.clock())
 

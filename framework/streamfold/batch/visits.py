@@ -17,6 +17,7 @@ record.
 
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
+from functools import partial
 from typing import Any, NamedTuple, NoReturn, cast
 
 from streamfold.batch.manifest import note_expiring, note_may_put
@@ -148,14 +149,13 @@ class Visits(ImageSource):
     renews: bool = False  # backlinks of references that the ledger item has are put too, in case one was lost
     gets: bool = True  # a single item is got: a redrive may have the permission for that, a function for batches
     idle: Mapping[HandlerOfItem, Sequence[ItemKey]] = field(default_factory=dict)  # whose backlinks named an item
-    pending_work: PendingWork = field(init=False, default_factory=PendingWork)
+    pending_work: PendingWork = field(init=False, default_factory=partial(PendingWork, tries_all=True))
     visited: dict[StateKey, Visit] = field(init=False, default_factory=dict)  # as they were read last
     lives: Lives = field(init=False)
     _wanted: dict[StateKey, VisitedItem] = field(init=False, default_factory=dict)
 
     def __post_init__(self) -> None:
         self.lives = Lives(self.runtime.known.lives)
-        self.pending_work.deltas.tries_all = True
 
     @property
     def desk(self) -> LedgerUnits[Visit]:
@@ -290,8 +290,7 @@ class Visits(ImageSource):
     def commit(self, units: Sequence[Unit]) -> Outcome:
         """Carries out units of visits; refused units are visited again, alone."""
         runtime = self.runtime
-        if runtime.known.deltas is not None or runtime.pace.sharing:
-            note_may_put(runtime)
+        note_may_put(runtime)
         outcome = Committer(self).carry_out(Plan(tuple(pack(units, runtime.chunk_actions, runtime.shared)), ()))
         for handler in outcome.counts.get(ROWS_LOST, ()):
             runtime.warn_once((ROWS_LOST, handler), LOST[ROWS_LOST].text.format(name=handler, count="1 or more"))

@@ -97,9 +97,9 @@ Texts = dict[str, str]
 
 
 class WaitingDeltas:
-    """The deltas that a batch, or another piece of work, waits for before it says that it is done."""
+    """The deltas that a batch, or another piece of work, waits for before it reports that it is done."""
 
-    def __init__(self) -> None:
+    def __init__(self, *, tries_all: bool = False) -> None:
         self.own: Texts = {}  # put by this process, in transactions that were answered
         self.uncounted = 0  # of these
         self.waiters: dict[str, list[Waiters]] = {}  # of all deltas that are waited for
@@ -109,7 +109,7 @@ class WaitingDeltas:
         self.lost: set[LostRow] = set()  # that somebody had removed, by a handler that withdrew from one
         self.refused: dict[str, Delta] = {}  # what was left of deltas when they were looked at last
         self.damaged: dict[str, str] = {}  # deltas that cannot be read, with what to do about it
-        self.tries_all = False  # also what a row refused a moment ago: a person who repairs has removed the cause
+        self.tries_all = tries_all  # also what a row refused a moment ago: a person who repairs has removed the cause
         self._tried: set[int] = set()  # buckets in which that was tried again
 
     def put(self, puts: Iterable[SwapText]) -> None:
@@ -245,22 +245,15 @@ def wait_for_items(runtime: Runtime, waiting: WaitingDeltas, found: Iterable[Led
         _wait(runtime, waiting, pending)
 
 
-def ready(found: LedgerItem, steps: Iterable[Step], waiting: WaitingDeltas) -> LedgerItem:
-    """A ledger item whose deltas were waited for, naming only what other rows refuse than those that its steps move.
-
-    Raises ``HandlerError`` with the reason of the refusal for a row that a step moves, or for a delta that is damaged,
-    and ``EngineUnavailable`` if one is pending.
-    """
-    item, faults = ready_by_handler(found, steps, waiting)
-    for fault in faults.values():
-        raise fault
-    return item
-
-
 def ready_by_handler(
     found: LedgerItem, steps: Iterable[Step], waiting: WaitingDeltas
 ) -> tuple[LedgerItem, dict[str, EngineError | HandlerError]]:
-    """The same, with the errors by handler: what one row refuses concerns the handler that adds to it alone."""
+    """A ledger item whose deltas were waited for, and the handlers that cannot make their step, each with its error.
+
+    The item names only deltas that are refused by rows which no step of it changes. A handler fails alone: with the
+    reason of the refusal if its step changes such a row, with ``HandlerError`` if its delta is damaged, and with
+    ``EngineUnavailable`` if its delta is pending.
+    """
     contributions, faults = dict(found.contributions), dict[str, EngineError | HandlerError]()
     changed = {step.route.name: _changed_rows(step, found) for step in steps}
     for handler, each in found.contributions.items():
@@ -558,7 +551,7 @@ def _empty(runtime: Runtime, turn: Turn, bucket: int, found: Texts, *, always: b
             if name not in others and (always or _is_tried_again(delta, now))
         }
     )
-    _note_shared(runtime, bucket, _met(deltas))
+    _note_shared(runtime, bucket, _shared_rows(deltas))
     turn.give_back()
     return mover
 
@@ -579,11 +572,10 @@ def _is_tried_again(delta: Delta, now: float) -> bool:
     return delta.refused is None or not delta.refused.tried <= now < delta.refused.tried + TRIED_AGAIN_SECONDS
 
 
-def _met(deltas: Mapping[str, Delta]) -> set[str]:
-    """The names of rows at which somebody met others, and of those of which two deltas are pending."""
-    once: set[str] = set()
-    found: set[str] = set()
+def _shared_rows(deltas: Mapping[str, Delta]) -> set[str]:
+    """The rows that processes share, by name: a process noted a conflict at the row, or two deltas add to it."""
+    rows, shared = set[str](), set[str]()
     for delta in deltas.values():
-        found |= {*delta.met} | (once & delta.rows)
-        once |= delta.rows
-    return found
+        shared |= {*delta.met} | (rows & delta.rows)
+        rows |= delta.rows
+    return shared

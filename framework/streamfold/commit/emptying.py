@@ -137,8 +137,8 @@ class LoweredRows:
     def add_page(self, effects: Iterable[object]) -> None:
         """Adds the writes of one page of a large step.
 
-        The next page is planned from what its item, and what that refers to, are then: it may take back what this one
-        added. As many contributors then came as went, and the row is empty all the same.
+        The next page is planned from newer images, and may subtract what this page added. The row's count then changes
+        by 0 on balance, and the row may be empty all the same.
         """
         self._paged.update(each.key for each in effects if isinstance(each, AddRow) and each.contributors > 0)
 

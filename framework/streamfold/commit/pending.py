@@ -95,9 +95,13 @@ NamedByHandler = tuple[Sequence[Route], NamedRows]
 
 
 class PendingWork:
-    """The work for the rows of a batch after its commit, with the changes and handlers that caused it."""
+    """The work for the rows of a batch after its commit, with the changes and handlers that caused it.
 
-    def __init__(self) -> None:
+    tries_all: additions that a row refused a moment ago are tried again, because a person has corrected the row.
+    """
+
+    def __init__(self, *, tries_all: bool = False) -> None:
+        self.tries_all = tries_all
         self.changed_entries: dict[RowKey, EntriesOfRow] = {}  # of rows that are to be recomputed
         self._lowered: LoweredRows | None = None  # none until a write lowers a row
         self._added: list[AddRow] = []  # writes before it that counted contributors
@@ -116,14 +120,12 @@ class PendingWork:
     def deltas(self) -> WaitingDeltas:
         """The deltas to be waited for. Few batches have one: see ``waits`` first."""
         if self._deltas is None:
-            self._deltas = WaitingDeltas()
+            self._deltas = WaitingDeltas(tries_all=self.tries_all)
         return self._deltas
 
     def begin_waiting_anew(self) -> None:
         """Waits for none of the deltas that were waited for before."""
-        tries_all = self.deltas.tries_all
-        self._deltas = WaitingDeltas()
-        self._deltas.tries_all = tries_all
+        self._deltas = None
 
     @property
     def waits(self) -> bool:

@@ -268,7 +268,7 @@ def amends(effect: UnitWrite) -> TypeGuard[AddRow]:
 
 
 def writers(unit: Unit, row: WrittenKey) -> tuple[Route, ...]:
-    """The handlers of a unit that a write of a row is of: a fault of the row is not the others'."""
+    """The handlers of a unit that contribute to a row, or did before: only these fail if the row refuses a write."""
     if len(unit.routes) < 2:
         return unit.routes
     assert isinstance(unit.guard, LedgerWrite)
