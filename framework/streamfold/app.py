@@ -109,7 +109,7 @@ class App(Application):
 
         return handle(self, event, context)
 
-    @entry("streamfold.lifecycle.state_machine")
+    @entry("streamfold.lifecycle.backfill")
     def work_handler(self, event: Any, context: Any) -> dict[str, Any]:
         """The AWS Lambda entry of a function that does segments of a run, of ``streamfold backfill --runner
         elsewhere``.

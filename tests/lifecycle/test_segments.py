@@ -14,10 +14,9 @@ from streamfold.engines import MemoryEngine
 from streamfold.engines.deadline import Deadline
 from streamfold.errors import NotStarted, SettingsError
 from streamfold.jobs.job import Jobs, run_here
-from streamfold.lifecycle.backfill import end_job, job_options, job_segments, new_job
+from streamfold.lifecycle.backfill import definition, end_job, job_options, job_segments, location_in_s3, new_job, work
 from streamfold.lifecycle.exports import open_export
 from streamfold.lifecycle.sources import source_tables
-from streamfold.lifecycle.state_machine import definition, location_in_s3, work
 from streamfold.records.values import encode
 from streamfold.replay.replay import newest_sources
 from streamfold.runtime import Runtime

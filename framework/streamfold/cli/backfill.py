@@ -27,9 +27,11 @@ from streamfold.keys.table import Table
 from streamfold.ledger.contribution import BEFORE_ALL
 from streamfold.lifecycle.backfill import (
     EXPORT,
+    JOB,
     REBUILD,
     RUNNER,
     SAMPLE_ITEMS,
+    SHARING,
     BackfillProgress,
     BackfillRun,
     Estimate,
@@ -42,6 +44,7 @@ from streamfold.lifecycle.backfill import (
     estimate,
     job_options,
     job_segments,
+    location_in_s3,
     new_job,
     segments_of,
 )
@@ -49,7 +52,6 @@ from streamfold.lifecycle.exports import Export, LoadedExport, load, moment_text
 from streamfold.lifecycle.page import Pages
 from streamfold.lifecycle.row_repair import RowsReconciled, reconcile_rows
 from streamfold.lifecycle.sources import PAGE_ITEMS, check_deployment_delay, check_named, source_tables, wanted_routes
-from streamfold.lifecycle.state_machine import JOB, SHARING, location_in_s3
 from streamfold.routes.application import unknown_handler
 from streamfold.routes.route import Route
 

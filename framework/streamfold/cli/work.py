@@ -34,13 +34,13 @@ from streamfold.lifecycle.backfill import (
     KeepFailed,
     RunHooks,
     ShowProgress,
+    definition,
     end_job,
     job_segments,
     job_to_carry,
 )
 from streamfold.lifecycle.page import ItemFailed, PageReport
 from streamfold.lifecycle.row_repair import reconcile_rows
-from streamfold.lifecycle.state_machine import definition
 from streamfold.records.values import to_json
 
 if TYPE_CHECKING:

@@ -252,7 +252,7 @@ def function_of(app: Application, made: type[SomeFunction]) -> SomeFunction:
 
 def handle_work(app: Application, event: Any, context: Any) -> dict[str, Any]:
     """Works on a segment of a run, as far as the invocation's time goes."""
-    from streamfold.lifecycle.state_machine import work
+    from streamfold.lifecycle.backfill import work
 
     function = function_of(app, Function)
     try:
