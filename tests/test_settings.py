@@ -6,8 +6,7 @@ import pytest
 
 from streamfold.errors import SettingsError
 from streamfold.settings import EARLIER, Settings, environment_name, undeclared_tables
-from streamfold.settings.loopback import is_loopback
-from streamfold.settings.readers import READERS
+from streamfold.settings.readers import READERS, is_loopback
 
 read = Settings.from_environment
 

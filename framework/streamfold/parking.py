@@ -15,8 +15,7 @@ from urllib.parse import urlsplit
 from streamfold.errors import ParkingError, RecordError, SettingsError, redacted, refusal
 from streamfold.records.values import CANONICAL, to_json
 from streamfold.settings.limits import CONNECT_SECONDS_MAX, READ_SECONDS_MAX, TRIES_MAX
-from streamfold.settings.loopback import is_loopback
-from streamfold.settings.readers import make_private, read_path
+from streamfold.settings.readers import is_loopback, make_private, read_path
 
 FORMAT = 1
 """The version of a parked record's document, under the name ``parked``."""

@@ -153,7 +153,10 @@ def closure(names: Collection[str], following: Mapping[str, Collection[str]]) ->
 
 
 class Dependencies:
-    """Which handlers' rows depend on which others: by name, those that depend on it, and those that it depends on."""
+    """Which handlers' rows depend on the rows of other handlers.
+
+    ``readers``: by a handler's name, the handlers that depend on its rows. ``writers``: those whose rows it depends on.
+    """
 
     def __init__(self, routes: Collection[Route]) -> None:
         found = [(one, other) for one in routes for other in routes if one is not other and depends(one, other)]

@@ -30,7 +30,7 @@ from streamfold.records.values import to_json
 from streamfold.replay.files import BadLine, RecordedFiles, check_files
 from streamfold.replay.files import Line as RecordedLine
 from streamfold.replay.replay import BATCH_RECORDS, Replay, ReplayCursor
-from streamfold.settings.loopback import is_loopback
+from streamfold.settings.readers import is_loopback
 
 if TYPE_CHECKING:
     from streamfold.cli.output import Printed

@@ -33,7 +33,7 @@ from streamfold.lifecycle.page import ItemFailed
 from streamfold.lifecycle.search import SAMPLE, IndexVerifier, Rebuild, TakeOver, VerifiedIndex, phase_text, repair
 from streamfold.lifecycle.sources import PAGE_ITEMS
 from streamfold.settings.limits import SECONDS_A_DAY
-from streamfold.settings.loopback import is_loopback
+from streamfold.settings.readers import is_loopback
 
 WHAT = "search rebuild"
 WRONG_SHOWN = 20

@@ -37,8 +37,7 @@ from streamfold.records.envelope import Origins
 from streamfold.routes.route import Route
 from streamfold.runtime import Runtime, Threads
 from streamfold.settings import Settings
-from streamfold.settings.loopback import is_loopback
-from streamfold.settings.readers import READERS, read_path
+from streamfold.settings.readers import READERS, is_loopback, read_path
 from streamfold.writes.guarded import RowKey
 
 if TYPE_CHECKING:

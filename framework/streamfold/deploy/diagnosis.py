@@ -5,6 +5,7 @@ counts; never keys or other contents of items.
 """
 
 from collections.abc import Callable, Iterator, Mapping
+from functools import partial
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -168,15 +169,13 @@ class MappingLine(NamedTuple):
     remedy: str
 
 
-RESPONSE_LINE = {
+LINES = {
     "response type": MappingLine(
         (RESPONSES,),
         PARTIAL_RESPONSE[0],
         f"it lacks {PARTIAL_RESPONSE[0]}: Lambda takes a batch with failures for done, and they are lost",
         f"FunctionResponseTypes: [{PARTIAL_RESPONSE[0]}]",
-    )
-}
-STREAM_LINES = {
+    ),
     "starting position": MappingLine(
         (STARTS,),
         "{0}",
@@ -198,8 +197,11 @@ STREAM_LINES = {
 }
 
 
-def mapping_line(content: Mapping[str, Any], line: MappingLine) -> Diagnosis:
-    """The diagnosis of a mapping's content."""
+def mapping_lines(content: Mapping[str, Any], *checks: str) -> dict[str, Diagnose]:
+    return {check: partial(_mapping_line, content, LINES[check]) for check in checks}
+
+
+def _mapping_line(content: Mapping[str, Any], line: MappingLine) -> Diagnosis:
     rules = _rules(content)
     found = [(rule, rule.found(content)) for rule in line.rules]
     values = [FOREVER if value is ABSENT and rule.choice else value for rule, value in found]  # a limit that is missing
@@ -220,16 +222,11 @@ def destination(mapping: LiveMapping) -> Diagnosis:
     return good(mapping.failures_to.split(":")[2])
 
 
-WITH_LINES = (STARTS, RESPONSES, HALVES, RETRIES, AGE, DESTINATION)
-"""Rules of mappings with a line of their own, which says more."""
-
-
 def mapping_settings(content: Mapping[str, Any], rules: Mapping[str, DeploymentRule] | None = None) -> Diagnosis:
     """The rules of a mapping that have no line of their own. ``rules``: those of a queue's mapping."""
-    own = {**(rules or _rules(content))}
-    for each in WITH_LINES:
-        own.pop(each.property, None)
-    return obeys(content, *own.values(), on="the mapping")
+    with_lines = {rule.property for line in LINES.values() for rule in (*line.rules, DESTINATION)}
+    own = (rule for rule in (rules or _rules(content)).values() if rule.property not in with_lines)
+    return obeys(content, *own, on="the mapping")
 
 
 def obeys(content: Mapping[str, Any], *rules: DeploymentRule, on: str) -> Diagnosis:

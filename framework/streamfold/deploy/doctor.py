@@ -8,7 +8,7 @@ import re
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from datetime import UTC, datetime, timedelta
-from functools import cached_property, partial
+from functools import cached_property
 from typing import Any
 
 from streamfold.app import App
@@ -33,20 +33,17 @@ from streamfold.deploy.deployed import (
 )
 from streamfold.deploy.diagnosis import (
     BAD,
-    RESPONSE_LINE,
-    STREAM_LINES,
     UNSEEN,
     Diagnose,
     Diagnosis,
     DoctorLine,
-    MappingLine,
     bad,
     count_of_mappings,
     destination,
     good,
     is_enabled,
     judged,
-    mapping_line,
+    mapping_lines,
     mapping_settings,
     obeys,
     older_code,
@@ -139,11 +136,7 @@ class Doctor(Look):
 
     def _mapping_checks(self, function: LiveFunction, mapping: LiveMapping) -> Mapping[str, Diagnose]:
         content = mapping.content
-
-        def lines(given: Mapping[str, MappingLine]) -> dict[str, Diagnose]:
-            return {check: partial(mapping_line, content, line) for check, line in given.items()}
-
-        shared = {"mapping": lambda: is_enabled(content), **lines(RESPONSE_LINE)}
+        shared = {"mapping": lambda: is_enabled(content), **mapping_lines(content, "response type")}
         if mapping.service == SQS:
             return shared | {
                 "mapping settings": lambda: mapping_settings(content, rules.MESSAGE_RULES),
@@ -152,7 +145,7 @@ class Doctor(Look):
                 "dead letters": lambda: self._dead_letters(mapping),
             }
         return shared | {
-            **lines(STREAM_LINES),
+            **mapping_lines(content, "starting position", "bisect", "limits"),
             "mapping settings": lambda: mapping_settings(content),
             "failure destination": lambda: destination(mapping),
             "filter": lambda: self._filter(function, mapping),

@@ -2,13 +2,13 @@
 
 from collections.abc import Callable
 from errno import EACCES, ENAMETOOLONG
+from ipaddress import ip_address
 from pathlib import Path
 from typing import Any
 from urllib.parse import urlsplit
 
 from streamfold.errors import SettingsError, shortened
 from streamfold.settings.limits import ACTIONS_MAX, CALL_SECONDS_MAX, LANES_MAX
-from streamfold.settings.loopback import is_loopback
 
 PREFIX = "STREAMFOLD_"
 EMBEDDED = "embedded:"
@@ -30,6 +30,18 @@ OWNER_ONLY = 0o600
 """The mode of files that hold contents or keys of items: states, recordings, parked records, keys that failed."""
 RETENTION_DAYS_MIN = 30
 """Longer than a record may take to come back: one day in the stream, 28 in the failure bucket (template.yaml)."""
+
+
+def is_loopback(url: str | None) -> bool:
+    """Whether a URL names this machine: ``localhost``, or an address of 127.0.0.0/8 or ``::1`` (RFC 6890).
+
+    A name such as ``127.example.com`` belongs to another machine.
+    """
+    host = urlsplit(url or "").hostname or ""
+    try:
+        return host == "localhost" or ip_address(host).is_loopback
+    except ValueError:  # a name
+        return False
 
 
 def _switch(name: str, text: str) -> bool:

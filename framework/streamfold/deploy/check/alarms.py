@@ -75,7 +75,7 @@ def _expected(review: Review) -> Iterator[ExpectedAlarm]:
 
 def _of_queues(review: Review, found: FoundFunction) -> Iterator[ExpectedAlarm]:
     for mapping in found.mappings:
-        queue = review.template.resource_of(review.template.first(mapping.source)) if mapping.type == "SQS" else None
+        queue = review.named(mapping.source) if mapping.type == "SQS" else None
         if queue is not None:
             for target in review.values(queue.properties, "RedrivePolicy.deadLetterTargetArn"):
                 dead = review.template.resource_of(target)
@@ -92,7 +92,7 @@ def _tables(review: Review) -> dict[str, str]:
     own = [variable for name, variable in review.deployment.environment_names.items() if name in regional]
     for each in review.of(STREAM):
         for variable in (*own, STATE_TABLE):
-            value = review.template.first(each.variables.get(variable, ABSENT))
+            value = review.variable(each, variable)
             resource = review.template.resource_of(value)
             if resource is not None:
                 found[resource.name] = f"${{{resource.name}}}"

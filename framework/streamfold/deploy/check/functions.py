@@ -160,7 +160,7 @@ def _some(names: Iterable[str]) -> str:
 def _check_timeout(review: Review, found: FoundFunction) -> None:
     """No call is begun in the last seconds: with less a function does nothing, and with little more hardly anything."""
     name = PREFIX + "STOP_SECONDS"
-    stop = rules.number(review.template.first(found.variables.get(name, ABSENT)))
+    stop = rules.number(review.variable(found, name))
     rule = rules.timeout_rule(STOP_SECONDS if stop is None else stop)
     at, given = (found.name, "Properties"), found.resource.properties
     timeout = rules.number(review.template.first(given.get("Timeout", 3)))
@@ -221,7 +221,7 @@ def _check_same(review: Review) -> None:
     """Functions of one state agree on its table, and on what the state's keys and lives are made of."""
     names = [PREFIX + name for name in SAME_EVERYWHERE] + list(review.deployment.environment_names.values())
     for name in names:
-        texts = {each.name: str(review.template.first(each.variables.get(name, ABSENT))) for each in review.functions}
+        texts = {each.name: str(review.variable(each, name)) for each in review.functions}
         if name == STATE_TABLE or name.startswith(TABLE_PREFIX):  # a missing one is named by itself
             texts = {each: text for each, text in texts.items() if text != str(ABSENT)}
         elif name.endswith(("EPOCH", "RETENTION_DAYS", "AUDIT_KEY")):  # nothing is compared by a function that reads
@@ -247,7 +247,7 @@ def _own(name: str, text: str) -> str:
 def _check_others(review: Review) -> None:
     """The functions that may be left out."""
     for each in review.of(STREAM):
-        jobs = review.template.first(each.variables.get(PREFIX + "JOBS", ABSENT))
+        jobs = review.variable(each, PREFIX + "JOBS")
         if each.function.fans_out and jobs is ABSENT:
             fanning = _some(route.name for route in each.function.routes if fans_out(route))
             review.advise(

@@ -65,7 +65,7 @@ def tables_of(review: Review, found: FoundFunction, mapping: Mapped) -> Iterator
     source = review.template.first(mapping.source)
     stream = review.template.resource_of(source)
     for name, variable in review.deployment.environment_names.items():
-        given = review.template.first(found.variables.get(variable, ABSENT))
+        given = review.variable(found, variable)
         table = review.template.resource_of(given)
         sends_to = None
         if table is not None:
@@ -283,7 +283,7 @@ def _check_queue(review: Review, found: FoundFunction) -> None:
         review.wrong(found.name, "Properties.Events", "no queue calls it: expected an event of SQS with BatchSize 1")
     for each in messages:
         review.obey((each.resource, each.path), each.properties, *rules.MESSAGE_RULES.values())
-    sources = [review.template.resource_of(review.template.first(each.source)) for each in messages]
+    sources = [review.named(each.source) for each in messages]
     for other in (*review.of(STREAM), found):
         if found.function.group in (None, other.function.group):
             _check_jobs(review, other, sources)
@@ -299,7 +299,7 @@ def _check_queue(review: Review, found: FoundFunction) -> None:
 
 
 def _check_jobs(review: Review, found: FoundFunction, sources: Sequence[Resource | None]) -> None:
-    queue = review.template.resource_of(review.template.first(found.variables.get(PREFIX + "JOBS", ABSENT)))
+    queue = review.template.resource_of(review.variable(found, PREFIX + "JOBS"))
     if queue is not None and queue not in sources:
         calls = " and ".join(each.name for each in sources if each is not None) or "no queue"
         review.wrong(

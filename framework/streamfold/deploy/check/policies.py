@@ -129,7 +129,7 @@ def _statements(review: Review, role: Resource) -> Iterator[PolicyStatement]:
         yield from _of_document(review, role.name, path, policy.get("PolicyDocument"))
     for other in review.template.of_type("AWS::IAM::Policy", "AWS::IAM::RolePolicy", "AWS::IAM::ManagedPolicy"):
         roles = other.properties.get("Roles") or [other.properties.get("RoleName")]
-        named = [review.template.resource_of(review.template.first(each)) for each in roles]
+        named = [review.named(each) for each in roles]
         attached = [review.template.resource_of(each) for each in _listed(review, role, "ManagedPolicyArns")]
         if role in named or other in attached:
             path = "Properties.PolicyDocument.Statement"
@@ -142,8 +142,7 @@ def _listed(review: Review, role: Resource, name: str) -> list[Any]:
 
 
 def _of_document(review: Review, name: str, path: str, document: Any) -> Iterator[PolicyStatement]:
-    found = document.get("Statement", ()) if isinstance(document, Mapping) else ()
-    for number, given in enumerate([found] if isinstance(found, Mapping) else found):
+    for number, given in enumerate(statements(document)):
         for statement in review.template.alternatives(given):
             if isinstance(statement, Mapping):
                 yield PolicyStatement(name, f"{path}.{number}", statement)
@@ -393,7 +392,7 @@ class _Places:
             case "parked" | "archive":
                 found = [self.found.variables.get(PREFIX + ("PARK" if place.kind == "parked" else "ARCHIVE"))]
         for value in found:
-            if (named := self.review.template.resource_of(self.review.template.first(value))) is not None:
+            if (named := self.review.named(value)) is not None:
                 yield named
 
     def are(self, place: Place, resource: str, *, strictly: bool = False) -> bool:
@@ -409,7 +408,7 @@ class _Places:
                 before, slash, _ = resource.partition("/stream/")
                 return resource in self.sources or bool(slash and self._is_table(self._table_variable(place), before))
             case "queue":
-                jobs = self.review.template.first(self.found.variables.get(PREFIX + "JOBS", ABSENT))
+                jobs = self.review.variable(self.found, PREFIX + "JOBS")
                 queue = self.review.template.resource_of(jobs)
                 return resource in self.sources or (
                     queue is not None and self.review.template.is_arn_of(queue, resource)
@@ -438,7 +437,7 @@ class _Places:
                 return bool(self._failure_buckets())
             case "queue" | "parked" | "parking bucket":
                 variable = PREFIX + ("JOBS" if place.kind == "queue" else "PARK")
-                given = self.review.template.first(self.found.variables.get(variable, ABSENT))
+                given = self.review.variable(self.found, variable)
                 is_named = "${" not in str(given) or self.review.template.resource_of(given) is not None
                 return is_named and not isinstance(given, Unknown)
         return True
@@ -468,7 +467,7 @@ class _Places:
         return self._is_bucket_of(given, bucket) and below.endswith("*")
 
     def _text(self, variable: str) -> str:
-        value = self.review.template.first(self.found.variables.get(variable, ABSENT))
+        value = self.review.variable(self.found, variable)
         return value if isinstance(value, str) else ""
 
     def _is_bucket_of(self, location: str, bucket: str) -> bool:
@@ -500,7 +499,7 @@ class _Places:
         return found - {str(ABSENT)}
 
     def _is_table(self, variable: str, resource: str) -> bool:
-        value = self.review.template.first(self.found.variables.get(variable, ABSENT))
+        value = self.review.variable(self.found, variable)
         named = self.review.template.resource_of(value)
         if named is not None:
             return self.review.template.is_arn_of(named, resource)

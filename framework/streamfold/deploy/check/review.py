@@ -88,6 +88,13 @@ class Review:
             found.append(below)
         return found
 
+    def variable(self, found: FoundFunction, name: str) -> Any:
+        return self.template.first(found.variables.get(name, ABSENT))
+
+    def named(self, value: Any) -> Resource | None:
+        """The resource that a value names, as the template has it written."""
+        return self.template.resource_of(self.template.first(value))
+
     def obey(self, at: tuple[str, str], given: Mapping[str, Any], *rules: DeploymentRule) -> None:
         """Notes each value that a rule does not accept. ``at``: the resource, and the path of ``given`` in it."""
         resource, before = at

@@ -26,7 +26,7 @@ def check_stores(review: Review) -> None:
         _check_bucket(review, review.template.resources[bucket], is_failures=is_failures)
     for found in review.of(QUEUE):
         for mapping in found.mappings:
-            queue = review.template.resource_of(review.template.first(mapping.source))
+            queue = review.named(mapping.source)
             if mapping.type == "SQS" and queue is not None and queue.type == QUEUE_TYPE:
                 _check_queue(review, found, queue)
     for found in review.functions:
@@ -39,9 +39,9 @@ def check_stores(review: Review) -> None:
 def _check_tables(review: Review) -> None:
     checked: set[tuple[str, str]] = set()
     for found in review.functions:
-        state = review.template.first(found.variables.get(STATE_TABLE, ABSENT))
+        state = review.variable(found, STATE_TABLE)
         for name, variable in review.deployment.environment_names.items():
-            value = review.template.first(found.variables.get(variable, ABSENT))
+            value = review.variable(found, variable)
             if value is ABSENT:
                 continue
             if value == state and not isinstance(value, Unknown):
@@ -253,7 +253,7 @@ def _expires(rule: Mapping[str, Any], prefix: str) -> bool:
 
 def _retention_days(review: Review) -> float:
     name = PREFIX + "RETENTION_DAYS"
-    given = [rules.number(review.template.first(each.variables.get(name, ABSENT))) for each in review.functions]
+    given = [rules.number(review.variable(each, name)) for each in review.functions]
     return max(RETENTION_DAYS_MIN, min((each for each in given if each is not None), default=RETENTION_DAYS_MIN))
 
 
@@ -263,7 +263,7 @@ def _check_policies(review: Review, resource: Resource, kind: str, named: str) -
     for policy in review.template.of_type(kind):
         targets = policy.properties.get(named)
         names = targets if isinstance(targets, list) else [targets]
-        if not any(review.template.resource_of(review.template.first(each)) == resource for each in names):
+        if not any(review.named(each) == resource for each in names):
             continue
         for number_, statement in enumerate(statements(policy.properties.get("PolicyDocument"))):
             path = f"Properties.PolicyDocument.Statement.{number_}"
