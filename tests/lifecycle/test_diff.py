@@ -6,7 +6,7 @@ from streamfold import App, Key, Lookup, Router, Row, Table
 from streamfold.engines import MemoryEngine
 from streamfold.errors import SettingsError
 from streamfold.ledger.schema import Schema
-from streamfold.lifecycle.diff import CodeDiff, RaisedError, SideRows, row_at, side_rows
+from streamfold.lifecycle.diff import CodeDiff, RaisedError, SideRows, row_at, side_page
 from streamfold.proofs.oracle import folded_rows, stored_rows
 from streamfold.records.values import encode
 from tests.helpers.backfill_histories import IMAGES, application
@@ -19,7 +19,7 @@ APP = application(new=True)
 def test_rows_of_one_item_are_those_of_its_fold(image):
     whole = item("ITEM#1", "METADATA", **image)
     folded = folded_rows(APP, {("main", "ITEM#1", "METADATA"): whole})
-    made = side_rows(APP, Schema(), "main", encode(whole)["M"])
+    (made,) = side_page(APP, Schema(), [("main", encode(whole)["M"])])
     found = {row_at(place): row for rows in made.rows.values() for place, row in rows.items()}
     assert found == stored_rows(APP, ((key, encode(row)["M"]) for key, row in folded.items()))
     assert SideRows.of(made.line()) == made
@@ -27,15 +27,15 @@ def test_rows_of_one_item_are_those_of_its_fold(image):
 
 def test_only_wanted_handlers_are_asked_and_one_that_raises_fails_alone():
     image = encode(item("ITEM#1", "METADATA", group="x", amount=2))["M"]
-    made = side_rows(APP, Schema(), "main", image, {"total", "name"})
+    (made,) = side_page(APP, Schema(), [("main", image)], {"total", "name"})
     assert list(made.rows) == ["total"]
     assert made.raised["name"].type == "AttributeMissing"
     assert isinstance(SideRows.of(made.line()).raised["name"], RaisedError)
 
 
 def test_items_of_another_table_or_with_other_keys_are_nobodys():
-    nobodys = side_rows(APP, Schema(), "other", {}), side_rows(APP, Schema(), "main", {"id": {"S": "1"}})
-    assert nobodys == (({}, {}, {}, {}), ({}, {}, {}, {}))
+    nobodys = side_page(APP, Schema(), [("other", {}), ("main", {"id": {"S": "1"}})])
+    assert nobodys == [({}, {}, {}, {}), ({}, {}, {}, {})]
 
 
 LINE, PRODUCT = Key("ORDER#{order_id}", "ITEM#{sku}"), Key("PRODUCT#{product_id}", "META")
@@ -55,7 +55,7 @@ def looking(**lookups):
 def test_a_version_names_the_referents_that_it_lacks_level_by_level():
     app = looking(product=PRODUCT, supplier=Lookup(SUPPLIER, through="product", optional=True))
     line = encode(item("ORDER#1", "ITEM#a", product_id="p"))["M"]
-    made, referents, asked = side_rows(app, Schema(), "main", line), {}, []
+    (made,), referents, asked = side_page(app, Schema(), [("main", line)]), {}, []
     while made.wanted:
         assert (made.rows, SideRows.of(made.line())) == ({}, made)
         (lacking,) = made.wanted["line"]
@@ -63,7 +63,7 @@ def test_a_version_names_the_referents_that_it_lacks_level_by_level():
         stored = {"PRODUCT#p": {"category": "x", "supplier_id": "s"}, "SUPPLIER#s": {"name": "n"}}
         _, name, sort = row_at(lacking)
         referents[lacking] = encode(item(name, sort, **stored[name]))["M"]
-        made = side_rows(app, Schema(), "main", line, None, referents)
+        (made,) = side_page(app, Schema(), [("main", line)], None, referents)
     assert asked == [("main", "PRODUCT#p", "META"), ("main", "SUPPLIER#s", "META")]
     assert [*made.rows["line"].values()] == [{"category": {"S": "x"}, "supplier": {"S": "n"}}]
 
@@ -71,8 +71,10 @@ def test_a_version_names_the_referents_that_it_lacks_level_by_level():
 def test_a_referent_that_is_known_to_be_absent_is_asked_for_once():
     line = encode(item("ORDER#1", "ITEM#a", product_id="p"))["M"]
     app = looking(product=PRODUCT)
-    (lacking,) = side_rows(app, Schema(), "main", line).wanted["line"]
-    assert side_rows(app, Schema(), "main", line, None, {lacking: None}).rows == {"line": {}}
+    (made,) = side_page(app, Schema(), [("main", line)])
+    (lacking,) = made.wanted["line"]
+    (made,) = side_page(app, Schema(), [("main", line)], None, {lacking: None})
+    assert made.rows == {"line": {}}
 
 
 class Shop(MemoryEngine):
@@ -89,7 +91,7 @@ class Shop(MemoryEngine):
 
 def compared(old, new, engine):
     def before(items, referents):
-        return [side_rows(old, Schema(), *each, None, referents) for each in items]
+        return [made for each in items for made in side_page(old, Schema(), [each], None, referents)]
 
     made = CodeDiff(new, engine, Schema(), ["line"], before)
     assert made.page([("main", "ORDER#1", "ITEM#a")]) == 1

@@ -103,24 +103,6 @@ class _GivenReferents(MemoryEngine):
         return {item: image for item in items if (image := self.referents.get(row_text(item))) is not None}
 
 
-def side_rows(
-    app: Application,
-    schema: Schema,
-    table: str,
-    image: StoredItem,
-    handlers: Collection[str] | None = None,
-    referents: Referents = NO_REFERENTS,
-) -> SideRows:
-    """The rows that handlers make of a stored item, for views, indexes and derived attributes.
-
-    schema: the aggregations of attributes that are known; new ones are added.
-    handlers: only these; None: all.
-    referents: items that handlers look up. A handler that needs others makes no rows, and names these.
-    """
-    (found,) = side_page(app, schema, [(table, image)], handlers, referents)
-    return found
-
-
 def side_page(
     app: Application,
     schema: Schema,
@@ -128,9 +110,14 @@ def side_page(
     handlers: Collection[str] | None = None,
     referents: Referents = NO_REFERENTS,
 ) -> list[SideRows]:
-    """The same for several items, with what the ordered attributes of their rows show of all of them together.
+    """The rows that handlers make of stored items, for views, indexes and derived attributes, each of one item alone.
 
-    A row of one item shows the same whether it has the largest of its values or the smallest.
+    A row of one item shows the same whether it has the largest of its values or the smallest. So ordered attributes
+    also have the values that all of the items show together.
+
+    schema: the aggregations of attributes that are known; new ones are added.
+    handlers: only these; None: all.
+    referents: items that handlers look up. A handler that needs others makes no rows, and names these.
     """
     page = _SidePage(app, schema, handlers, referents)
     sides = [page.side(table, image) for table, image in items]
