@@ -20,7 +20,7 @@ from streamfold.engines.protocol import Engine
 from streamfold.errors import plain, shortened
 from streamfold.keys.key import Key, template_text
 from streamfold.keys.table import CONTRIBUTORS
-from streamfold.ledger.contribution import REFERENCE, stored_rows
+from streamfold.ledger.contribution import REFERENCE, RowContribution, stored_rows
 from streamfold.ledger.state_keys import is_ledger_key, source_of
 from streamfold.lifecycle.explain import state_key
 from streamfold.pages.graph import check_place, graph_of, page, write_page
@@ -201,24 +201,15 @@ class ReplayReport:
 
     def row_details(self, rows: set[RowKey]) -> dict[RowKey, list[tuple[str, list[str]]]]:
         """Of each row: the first contributions to it, and the last changes of the items that make them."""
-        app, contributions, numbers = self.opened.app, dict[RowKey, list[str]](), Counter[RowKey]()
+        contributions, numbers = dict[RowKey, list[str]](), Counter[RowKey]()
         items: dict[RowKey, list[ItemKey]] = {}
-        names = [route.name for route in app.routes if route.kind.contributes]
-        for stored in self.opened.engine.state_items():
-            key = state_key(stored)
-            source = source_of(key) if is_ledger_key(key, app.name) else None
-            if source is None:
-                continue
-            for name in names:
-                text = stored.get(f"{name}.s", {}).get("S", REFERENCE)
-                held = {} if text.startswith(REFERENCE) else stored_rows(text)
-                for row in held.keys() & rows:
-                    numbers[row] += 1
-                    if numbers[row] <= LINES_MAX:
-                        adds = "  ".join(contribution_texts(held[row], {}, held[row]))
-                        line = shortened(f"{name}  {item_text(source.item)}  {adds}", LINE_LETTERS_MAX)
-                        contributions.setdefault(row, []).append(line)
-                        items.setdefault(row, []).append(source.item)
+        for row, item, name, contribution in self.contributions(rows):
+            numbers[row] += 1
+            if numbers[row] <= LINES_MAX:
+                adds = "  ".join(contribution_texts(contribution, {}, contribution))
+                line = shortened(f"{name}  {item_text(item)}  {adds}", LINE_LETTERS_MAX)
+                contributions.setdefault(row, []).append(line)
+                items.setdefault(row, []).append(item)
         histories = self.histories({item for own in items.values() for item in own})
         found: dict[RowKey, list[tuple[str, list[str]]]] = {}
         for row, lines in contributions.items():
@@ -227,6 +218,20 @@ class ReplayReport:
             changes = [line for item in dict.fromkeys(items[row]) for line in histories.get(item, ())]
             found[row] += [("History", changes)] if changes else []
         return found
+
+    def contributions(self, rows: set[RowKey]) -> Iterator[tuple[RowKey, ItemKey, str, RowContribution]]:
+        """What items contribute to these rows: the row, the item, and the handler's name with the contribution."""
+        app = self.opened.app
+        names = [route.name for route in app.routes if route.kind.contributes]
+        for stored in self.opened.engine.state_items():
+            key = state_key(stored)
+            source = source_of(key) if is_ledger_key(key, app.name) else None
+            if source is None:
+                continue
+            for name in names:
+                text = stored.get(f"{name}.s", {}).get("S", REFERENCE)
+                found = {} if text.startswith(REFERENCE) else stored_rows(text)
+                yield from ((row, source.item, name, found[row]) for row in found.keys() & rows)
 
     def histories(self, items: set[ItemKey]) -> dict[ItemKey, list[str]]:
         """The last recorded changes of these items, oldest first."""

@@ -132,13 +132,14 @@ def _refusal(app: App, shape: Shape, fields: Mapping[str, Any], item: Mapping[st
     schema = Schema()  # a new one: values of another item may have other types
     history = [Write(shape.key, fields, item), Write(shape.key, fields, None)]
     with localcontext(EXACT):
-        for change in changes_of(app, history, start=shape.start)[0]:
-            for route, found in app.sources(change.item):
-                try:
-                    if is_called(route):
-                        _derive(app, route, change, found, schema)
-                except Exception as error:  # noqa: BLE001 - any error of a handler is reported
-                    return failure_message(route, change.name, error)
+        changes = changes_of(app, history, start=shape.start)[0]
+        sources = ((change, *source) for change in changes for source in app.sources(change.item))
+        for change, route, found in sources:
+            try:
+                if is_called(route):
+                    _derive(app, route, change, found, schema)
+            except Exception as error:  # noqa: BLE001 - any error of a handler is reported
+                return failure_message(route, change.name, error)
     return ""
 
 

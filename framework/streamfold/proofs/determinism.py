@@ -234,17 +234,18 @@ def calls_on(app: App, changes: Iterable[Change]) -> list[Call]:
     """The calls of all handlers on these changes: of each image, or of the change. External ones are not called."""
     changes = list(changes)
     items = {change.item: change.new for change in changes if change.has_new and change.new}
+    sources = ((change, *source) for change in changes for source in app.sources(change.item))
     calls = []
-    for change in changes:
-        for route, fields in app.sources(change.item):
-            if is_called(route) and route.items_given == 1:
-                subjects: list[Any] = [change]
-                if route.kind.gets_items:
-                    subjects = [image for image in (change.old, change.new) if image]
-                for subject in subjects:
-                    referents = referents_of(route, subject, fields, items)
-                    if referents is not None:  # else it is not called
-                        calls.append(Call(route, subject, route.asked({**fields, **referents}), change))
+    for change, route, fields in sources:
+        if not is_called(route) or route.items_given != 1:
+            continue
+        subjects: list[Any] = [change]
+        if route.kind.gets_items:
+            subjects = [image for image in (change.old, change.new) if image]
+        for subject in subjects:
+            referents = referents_of(route, subject, fields, items)
+            if referents is not None:  # else it is not called
+                calls.append(Call(route, subject, route.asked({**fields, **referents}), change))
     return calls
 
 

@@ -481,13 +481,12 @@ class Driver(Invoker):
             self.log(f"{len(changes)} given up records are redriven{f', {how}' if how else ''}")
         if how == "redriven-shuffled":
             changes = _shuffled(changes)
-        for _ in range(2 if how == "redriven-twice" else 1):
-            for change in changes:
-                if how != "replayed":
-                    self._repair(change, change.version_text)
-                    for failed in self._repairs_failed:
-                        raise HandlerFails(_unrepaired(failed)) from failed.error
-                self._process([change])
+        for change in [*changes] * (2 if how == "redriven-twice" else 1):
+            if how != "replayed":
+                self._repair(change, change.version_text)
+                for failed in self._repairs_failed:
+                    raise HandlerFails(_unrepaired(failed)) from failed.error
+            self._process([change])
 
     def _process(self, changes: Sequence[Change]) -> None:
         failures = self._attempt(changes)

@@ -144,14 +144,17 @@ def recorded_shapes(app: App, changes: Iterable[Change]) -> list[Shape]:
     latest = 0.0
     for change in changes:
         latest = max((latest, *times_of([change])))
-        if change.has_new and change.new and not app.derived(change.item):
-            own = Image(without_derived(change.new.raw))
-            image = {name: value for name, value in own.items() if name not in change.table.attributes}
-            for key in keys:
-                if key.table.name == change.table.name and (found := key.match_values(*change.item[1:])) is not None:
-                    _add_new(fields[key], found, ITEMS_MAX)
-                    if _add_new(items[key], image, IMAGES_MAX):
-                        given[key].append((found, image))
+        if not (change.has_new and change.new) or app.derived(change.item):
+            continue
+        own = Image(without_derived(change.new.raw))
+        image = {name: value for name, value in own.items() if name not in change.table.attributes}
+        of_table = [(key, key.match_values(*change.item[1:])) for key in keys if key.table.name == change.table.name]
+        for key, found in of_table:
+            if found is None:
+                continue
+            _add_new(fields[key], found, ITEMS_MAX)
+            if _add_new(items[key], image, IMAGES_MAX):
+                given[key].append((found, image))
     return [Shape(key, fields[key], items[key], given[key], latest or START) for key in keys if items[key]]
 
 

@@ -9,6 +9,7 @@ import ast
 import json
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
+from itertools import product
 from typing import Any, NamedTuple
 
 ALARM = "AWS::CloudWatch::Alarm"
@@ -69,10 +70,9 @@ class Alarms:
             if not line.startswith("{") or "_aws" not in (found := json.loads(line)):
                 continue
             for directive in found["_aws"]["CloudWatchMetrics"]:
-                for names in directive["Dimensions"]:
+                for names, metric in product(directive["Dimensions"], directive["Metrics"]):
                     dimensions = {name: found[name] for name in names}
-                    for metric in directive["Metrics"]:
-                        self.put(at, directive["Namespace"], metric["Name"], dimensions, found[metric["Name"]])
+                    self.put(at, directive["Namespace"], metric["Name"], dimensions, found[metric["Name"]])
 
     def put_counts(self, at: float, counts: Mapping[str, float], function: str, mapping: str) -> None:
         """Adds counts of a mapping twin since the last call, of a function and of its mapping."""
