@@ -55,7 +55,6 @@ def missing(events: Collection[str]) -> tuple[str, ...]:
 
 
 def not_injected(offered: Collection[str], injected: Collection[str]) -> tuple[str, ...]:
-    """The faults that were offered and never injected, in one line."""
     remaining = sorted(set(offered) - set(injected))
     return (f"faults that were never injected: {', '.join(remaining)}",) if remaining else ()
 
