@@ -106,7 +106,7 @@ class Attempt(NamedTuple):
 
     transaction: Transaction
     rounds: int = 0  # times that it was planned again
-    conflicts: int = 0  # times that it was sent and met a conflict
+    conflicts: int = 0  # times that it was refused for a conflict
     throttled: bool = False  # the last of these was a throttled table
     hot: bool = False  # of rows that were throttled while others were not
 
@@ -439,7 +439,7 @@ class Committer:
         flight.begin(number, partial(self._sent, attempt), [write.key for write in attempt.transaction.writes])
 
     def _sent(self, attempt: Attempt) -> Refused | None:
-        """Sends an attempt, after a pause where it met a conflict. Runs in a call slot, so it changes nothing but the
+        """Sends an attempt, after a pause if there was a conflict. Runs in a call slot, so it changes nothing but the
         store.
         """
         if attempt.conflicts:
@@ -511,8 +511,8 @@ class Committer:
         return TRIES_MAX - 1 if self.visits and len(attempt.transaction.units) == 1 else SENDS_MAX
 
     def _send_again(self, attempt: Attempt, refused: Refused) -> None:
-        """Sends an attempt once more; after a conflict with deltas, or in smaller transactions, which meet others less
-        often.
+        """Sends an attempt once more; after a conflict with deltas, or in smaller transactions, which have fewer
+        conflicts.
         """
         throttled, transaction = is_throttled(refused), attempt.transaction
         again = attempt._replace(conflicts=attempt.conflicts + 1, throttled=throttled)
@@ -561,14 +561,14 @@ class Committer:
 
 
 def _sharing_since(runtime: Runtime, attempt: Attempt, refused: Refused) -> Shared | None:
-    """Notes the rows at which an attempt met others; returns how it is sent with deltas in their place.
+    """Notes the rows of an attempt at which there were conflicts; returns how it is sent with deltas in their place.
 
-    None where none may be put, or no row was met: a redelivery or a visit may meet a ledger item, which makes no row
-    shared. At the second conflict all additions go through deltas: then it meets nobody at a row any more.
+    None where none may be put, or the conflict is at no row: one of a redelivery or a visit may be at a ledger item,
+    which makes no row shared. At the second conflict all additions go through deltas: there is no third one at a row.
     """
     writes = zip(attempt.transaction.writes, refused.reasons, strict=True)
-    met = [write for write, reason in writes if reason is not None and isinstance(write, AddRow)]
-    rows = [write.key for write in met if not is_in_state(write.key) and may_wait(write)]
+    added = [write for write, reason in writes if reason is not None and isinstance(write, AddRow)]
+    rows = [write.key for write in added if not is_in_state(write.key) and may_wait(write)]
     if not rows or runtime.store.is_local:
         return None
     runtime.pace.sharing.met(rows, runtime.clock(), first=not attempt.conflicts)

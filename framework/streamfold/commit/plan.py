@@ -278,12 +278,12 @@ def writers(unit: Unit, row: WrittenKey) -> tuple[Route, ...]:
     found = tuple(
         step.route
         for step, contribution in steps_with_parts
-        if row in step.after or _held_before(step, contribution, row)
+        if row in step.after or _contributed_before(step, contribution, row)
     )
     return found or unit.routes
 
 
-def _held_before(step: Step, contribution: HandlerContribution, row: WrittenKey) -> bool:
+def _contributed_before(step: Step, contribution: HandlerContribution, row: WrittenKey) -> bool:
     """Whether a handler contributed to a row before a step, by its old image or by the ledger."""
     if row in (step.before or ()):
         return True
