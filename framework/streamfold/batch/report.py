@@ -165,7 +165,6 @@ def _finishing_kinds(routes: tuple[Route, ...]) -> frozenset[Derivation]:
 
 
 def _by_kind(works: Iterable[ForRoute]) -> dict[Derivation, list[ForRoute]]:
-    """Work by the kind of its route."""
     found: dict[Derivation, list[ForRoute]] = {}
     for each in works:
         found.setdefault(derivation(each.route), []).append(each)

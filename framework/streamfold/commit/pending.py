@@ -192,7 +192,6 @@ class PendingWork:
             self._note_steps(unit)
 
     def _note_steps(self, unit: Unit) -> None:
-        """Notes the pending work of a unit's steps."""
         if isinstance(unit.guard, LedgerWrite):
             for each in unit.guard.contributions:
                 if each.pending:

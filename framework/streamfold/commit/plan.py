@@ -190,7 +190,6 @@ def unit_of(
     found: LedgerItem | None = None,
     lives: Lives | None = None,
 ) -> Unit:
-    """The unit of a ledger step."""
     made, steps = transition, transition.steps
     routes = tuple([step.route for step in steps])
     effects: tuple[UnitWrite, ...] = made.effects
