@@ -82,9 +82,9 @@ def _() -> Iterator[None]:
 
 @mutant("the check accepts strong consistency across regions", None, tests=OF_OTHERS)
 def _() -> Iterator[None]:
-    from streamfold.deploy.check import stores
+    from streamfold.deploy import rules
 
-    with patch.object(stores, "CONSISTENCY", CONSISTENCY._replace(accepts=lambda value: True)):
+    with patch.object(rules, "CONSISTENCY", CONSISTENCY._replace(accepts=lambda value: True)):
         yield
 
 
@@ -94,12 +94,13 @@ def _() -> Iterator[None]:
     tests="tests/deploy/test_doctor.py::test_the_printed_role_of_a_handler_that_writes_to_another_table_is_good",
 )
 def _() -> Iterator[None]:
-    from streamfold.deploy import doctor, permissions
+    from streamfold.deploy import doctor, functions, permissions
 
-    def unread_too(deployment: Any, function: Any, **_: Any) -> Any:
-        return permissions.permissions(deployment.app, function.runner)
+    class UnreadToo(functions.Deployment):
+        def permissions(self, function: Any, **_: Any) -> Any:
+            return permissions.permissions(self.app, function.runner)
 
-    with patch.object(doctor.Deployment, "permissions", unread_too):
+    with patch.object(doctor, "Deployment", UnreadToo):
         yield
 
 
