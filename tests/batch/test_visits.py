@@ -8,10 +8,12 @@ from streamfold import App, Key, Router, Row, Sum
 from streamfold import Count as Counted
 from streamfold.batch.process import process_changes
 from streamfold.batch.visits import VisitedItem, Visits
+from streamfold.commit import ledger_units
 from streamfold.engines import MemoryEngine
 from streamfold.engines.deadline import TRIES_MAX
-from streamfold.errors import Contended
+from streamfold.errors import Contended, EngineUnavailable
 from streamfold.failures.repair import Repair
+from streamfold.ledger.contribution import LedgerItem
 from streamfold.lifecycle.page import Pages
 from streamfold.replay.replay import newest_sources
 from streamfold.runtime import Runtime
@@ -132,6 +134,26 @@ def test_an_item_that_is_refused_is_visited_again_alone_and_the_others_are_sent_
     report = Pages(runtime, {"total"}).reconcile(keys(1, 2, 3))
     assert (shown(store), report.failed) == ({"TOTAL#x": 4, "TOTAL#y": 5}, [])
     assert Counter(store.calls) == Counter({"transact": 3, "read_state": 1, "read_source": 1})
+
+
+def test_a_refused_visit_whose_deltas_are_not_moved_in_time_fails_alone(app, store, runtime, monkeypatch):
+    for number in (1, 2, 3):
+        put(store, number, group="x", amount=2)
+    newer = put(store, 2, 9, group="x", amount=2)
+
+    def not_in_time(*_):
+        raise EngineUnavailable("Pending.")
+
+    def comes():
+        newest = put(store, 2, 10, group="y", amount=5)
+        assert process_changes(Runtime(app, store, Settings()), [newer, newest]).failures == []
+        monkeypatch.setattr(LedgerItem, "waits", True)
+        monkeypatch.setattr(ledger_units, "wait_for_items", not_in_time)
+
+    store.meanwhile = comes
+    report = Pages(runtime, {"total"}).reconcile(keys(1, 2, 3))
+    assert [(failed.item, type(failed.error)) for failed in report.failed] == [(keys(2)[0], EngineUnavailable)]
+    assert shown(store) == {"TOTAL#x": 4, "TOTAL#y": 5}
 
 
 def test_a_handler_that_raises_on_what_came_meanwhile_is_reported_and_the_others_are_led(app, store, runtime):

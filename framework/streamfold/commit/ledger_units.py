@@ -176,7 +176,8 @@ class LedgerUnits(Generic[ReadT]):
         """The items of which some steps can be planned: what ledger items name is in its rows, and handlers were
         called.
         """
-        self._wait(read)
+        if not self._is_waited_for(read):
+            return []
         if derived := [each for each in read if self.source.derives(each)]:
             read = [*[each for each in read if not self.source.derives(each)], *derived]
             try:
@@ -215,17 +216,19 @@ class LedgerUnits(Generic[ReadT]):
             except EngineError as error:  # the names of its deltas are damaged
                 self.follows.failed([replace(read, routes=(route,))], error, of_item=True)
 
-    def _wait(self, read: Sequence[ReadT]) -> None:
-        """Moves what ledger items name into rows, all at once. Where that fails, ``_replace_refused`` says so item by
-        item; visits are done again as a whole.
+    def _is_waited_for(self, read: Sequence[ReadT]) -> bool:
+        """Moves what ledger items name into rows, all at once. If that fails, the items of a batch fail one by one in
+        ``_replace_refused``, and visits fail together.
         """
         if self.source.dry_run or not any(each.found.waits for each in read):
-            return
+            return True
         try:
             wait_for_items(self.runtime, self.pending_work.deltas, [each.found for each in read])
-        except (EngineError, HandlerError):
+        except (EngineError, HandlerError) as error:
             if self.source.visits:
-                raise
+                self.follows.failed(read, error)
+                return False
+        return True
 
     def _of_item(self, read: ReadT, call: Callable[[ReadT], Unit | None]) -> Unit | None:
         """What a call gives for one item; an error is that of this item alone: the others go on."""
