@@ -34,7 +34,10 @@ def _() -> Iterator[None]:
 
 @mutant("a row that is there fails its insertion", None, tests=TROUBLE + "test_row_that_is_there_is_no_failure")
 def _() -> Iterator[None]:
-    with patch.object(dynamodb, "UNSTORABLE", (*dynamodb.UNSTORABLE, "DuplicateItem")):
+    def is_there(self: DynamoEngine, response: dynamodb.StatementResponse) -> bool:
+        return self._code(response, dynamodb.DUPLICATE, *dynamodb.UNSTORABLE) is None
+
+    with patch.object(DynamoEngine, "_is_there", is_there):
         yield
 
 
