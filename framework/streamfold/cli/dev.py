@@ -115,7 +115,8 @@ def dev(opened: Session) -> Report:
         entries = recording.entries if cut_off is None else [*recording.entries, cut_off]
         return edition.report(edition.load().edited(entries, ()))
     _, module, _ = named_application(given.application)
-    if not is_found(module.partition(".")[0]):
+    import_from_here()
+    if find_spec(module.partition(".")[0]) is None:  # nothing is imported
         load_application(given.application)  # raises: no save could correct the name
     watching = Watching(order, recording)
     try:
@@ -123,11 +124,6 @@ def dev(opened: Session) -> Report:
     finally:
         watching.end()
     return Report()
-
-
-def is_found(package: str) -> bool:
-    import_from_here()
-    return find_spec(package) is not None  # nothing is imported
 
 
 class Watching:

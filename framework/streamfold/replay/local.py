@@ -30,7 +30,6 @@ from streamfold.records.envelope import Origins, Seen, records_of
 from streamfold.records.kinesis import MICROSECONDS
 from streamfold.records.sources import StoredSource, newest_sources, source_of, split
 from streamfold.routes.application import Application
-from streamfold.routes.route import Route
 from streamfold.runtime import Knowledge, Runtime
 from streamfold.settings import Settings
 from streamfold.settings.readers import EMBEDDED, read_path
@@ -188,18 +187,13 @@ def sorted_changes(stream: OwnStream | None, changes: Sequence[Change]) -> Sorte
     )
 
 
-def put_in_order(stream: OwnStream, found: SortedChanges) -> None:
-    """Puts the states of loaded items, one after another: each is newer only beside the one before."""
-    for change in sorted([*found.older, *found.newer], key=lambda change: change.version_text):
-        if change.item in found.loaded and change.has_new:
-            stream.put_sources([source_of(change)])
-
-
 def process_beside(runtime: Runtime, found: SortedChanges, sources: Mapping[str, Seen]) -> Report:
     """Processes the changes of a batch beside the loaded items: the older ones first, as they happened first."""
     report = _process_older(runtime, found) if found.older or found.unclear else None
-    if runtime.own_stream is not None:
-        put_in_order(runtime.own_stream, found)
+    for change in sorted([*found.older, *found.newer], key=lambda change: change.version_text):
+        # One after another: each state of a loaded item is newer only beside the one before.
+        if runtime.own_stream is not None and change.item in found.loaded and change.has_new:
+            runtime.own_stream.put_sources([source_of(change)])
     newer = process_changes(runtime, found.newer, sources)
     if report is None:
         return newer
@@ -211,19 +205,15 @@ def _process_older(runtime: Runtime, found: SortedChanges) -> Report:
     """Processes the changes that the loaded items have already, for the kinds that take each change by itself."""
     report = Report(failures=list(found.unclear))
     report.known = len(found.older)
-    names = frozenset(route.name for route in runtime.application.routes if not follows_items(route))
+    kinds = ((route, derivation(route)) for route in runtime.application.routes)
+    # Rows of the others follow from items as they are, which the export has, or they change items.
+    names = frozenset(route.name for route, kind in kinds if not (kind.reconciles or kind.touches(route)))
     if found.older and names:
         older = process_changes(replace(runtime, handlers=names), found.older)
         older.unrouted.clear()  # what no such handler wants, others have had from the export
         older.known = 0
         merge(report, older)
     return report
-
-
-def follows_items(route: Route) -> bool:
-    """Whether the rows of a handler follow from items as they are, or whether it changes items."""
-    kind = derivation(route)
-    return kind.reconciles or bool(kind.touches(route))
 
 
 def _refused(change: Change, source: StoredSource) -> Failure:
