@@ -31,7 +31,7 @@ def _() -> Iterator[None]:
 
 @mutant("failed records are not reported")
 def _() -> Iterator[None]:
-    with patch("streamfold.batch.process.add_failures", lambda report, failed: None):
+    with patch("streamfold.batch.report.add_failures", lambda report, failed: None):
         yield
 
 
