@@ -11,11 +11,11 @@ from streamfold import App, Key, Router, Row, Sum
 from streamfold.cli.repair import error_text
 from streamfold.cli.session import GivenOptions, Store
 from streamfold.cli.work import Workers, add_page, failed_line, page_line, worker_command
+from streamfold.derivations.expected import ItemFailed
 from streamfold.engines import MemoryEngine
 from streamfold.errors import EngineError, SettingsError
 from streamfold.jobs.job import Jobs
 from streamfold.lifecycle.backfill import BackfillProgress, RunHooks, job_segments
-from streamfold.lifecycle.page import ItemFailed
 from streamfold.records.values import encode
 from streamfold.runtime import Runtime
 from streamfold.settings import Settings

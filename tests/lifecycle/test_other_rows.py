@@ -6,9 +6,10 @@ import pytest
 
 from streamfold.batch.fan_outs import run_fan_outs
 from streamfold.batch.process import process_changes
+from streamfold.derivations.feed.verified import FeedRows
 from streamfold.engines import MemoryEngine
 from streamfold.errors import AttributeMissing
-from streamfold.lifecycle.other_rows import FeedRows
+from streamfold.lifecycle.other_rows import comparing
 from streamfold.records.values import encode
 from streamfold.replay.replay import newest_sources
 from tests.helpers.doorbells import follow, new_run
@@ -45,7 +46,7 @@ class Social:
 
     def compared(self, moment=BEGIN + 100, *, keeps_copies=True):
         (route,) = self.app.routes
-        return FeedRows(self.run, route, moment, keeps_copies=keeps_copies).verify()
+        return FeedRows(route).compared(comparing(self.run, moment, has_state=keeps_copies))
 
     def different(self, **given):
         found = self.compared(**given)
@@ -151,7 +152,7 @@ def check(histories, options):
     for seed in range(histories):
         history = History(apps, seed).run()
         run = history._run(history.apps[0])
-        found = FeedRows(run, history.route, history.now, keeps_copies=True).verify()
+        found = FeedRows(history.route).compared(comparing(run, history.now))
         wrong = [each for each in found.different if (each.shown or {}).get("text", "").rstrip("!") != _text(each)]
         assert wrong == [], f"seed {seed}"
 

@@ -7,10 +7,11 @@ import pytest
 
 from streamfold import App, Count, Key, Latest, Min, Router, Row, Sum, Top
 from streamfold.batch.process import process_changes
+from streamfold.derivations.expected import RowDifference
 from streamfold.engines import MemoryEngine
 from streamfold.ledger.schema import Schema
 from streamfold.lifecycle.exports import ExportLine
-from streamfold.lifecycle.rows import ItemError, RowDifference, RowSum, compared, contributed, joined
+from streamfold.lifecycle.rows import ItemError, RowSum, compared, contributed, joined
 from streamfold.records.values import encode
 from streamfold.replay.replay import newest_sources
 from streamfold.runtime import Runtime

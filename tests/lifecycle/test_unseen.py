@@ -7,11 +7,12 @@ import pytest
 from streamfold import App, Key, Max, Router, Row, Sum, Table
 from streamfold.batch.fan_outs import run_chains
 from streamfold.batch.process import process_changes
+from streamfold.derivations.expected import UNFOUNDED
 from streamfold.engines import MemoryEngine
 from streamfold.keys.table import CONTRIBUTORS, EDGE, LIFE, OWNER, PLACES, PLAIN_NAMES, STAMP
 from streamfold.ledger.contribution import partition
 from streamfold.lifecycle.row_repair import reconcile_rows
-from streamfold.lifecycle.rows import UNFOUNDED, RowsVerifier
+from streamfold.lifecycle.rows import RowsVerifier
 from streamfold.lifecycle.unseen import ENTRIES
 from streamfold.records.values import decode, encode
 from streamfold.replay.replay import newest_sources

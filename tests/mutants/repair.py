@@ -5,6 +5,7 @@ from typing import Any
 from unittest.mock import patch
 
 from streamfold.batch.visits import Visits
+from streamfold.derivations.feed import verified
 from streamfold.failures.redrive import Redrive
 from streamfold.failures.repair import Repair
 from streamfold.keys.table import CONTRIBUTORS
@@ -12,7 +13,6 @@ from streamfold.ledger.contribution import BEFORE_ALL
 from streamfold.ledger.step import reconciled
 from streamfold.lifecycle import adoption, row_repair
 from streamfold.lifecycle.adoption import Restore
-from streamfold.lifecycle.other_repair import OtherCorrection
 from streamfold.lifecycle.row_sources import in_its_life
 from streamfold.lifecycle.unseen import UnseenDifferences
 from tests.mutants.registry import mutant
@@ -178,7 +178,7 @@ def _() -> Iterator[None]:
     tests=OTHERS + "test_rows_of_a_post_that_the_table_lost_are_removed",
 )
 def _() -> Iterator[None]:
-    with patch.object(OtherCorrection, "_remove", lambda *_: None):
+    with patch.object(verified, "_remove", lambda *_: None):
         yield
 
 

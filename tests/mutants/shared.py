@@ -11,6 +11,7 @@ from streamfold.commit import after_commit, pending, replanning, transactions
 from streamfold.commit.buckets import FOUND_MAX
 from streamfold.commit.committer import Committer
 from streamfold.commit.pending import Progress
+from streamfold.derivations.expected import RowsCorrected, VerifiedRows
 from streamfold.engines import MemoryEngine
 from streamfold.engines.protocol import Entries
 from streamfold.keys.table import EDGE, OWNER
@@ -18,8 +19,8 @@ from streamfold.ledger import contribution, difference
 from streamfold.ledger import step as ledger
 from streamfold.lifecycle import buckets, row_repair
 from streamfold.lifecycle.retire import Retirement
-from streamfold.lifecycle.row_repair import RowsCorrected, RowsReconciled
-from streamfold.lifecycle.rows import RowsVerifier, VerifiedRows
+from streamfold.lifecycle.row_repair import RowsReconciled
+from streamfold.lifecycle.rows import RowsVerifier
 from streamfold.routes.application import Application
 from streamfold.writes.guarded import AddRow, CorrectRow, DeleteRow, LedgerWrite, PutRow
 from tests.helpers.changed_writes import on_writes

@@ -5,8 +5,9 @@ from typing import Any
 from unittest.mock import patch
 
 from streamfold.commit import mover, plan
+from streamfold.derivations.feed import verified
 from streamfold.keys.table import CONTRIBUTORS, MARKS_OF_ROWS
-from streamfold.lifecycle import other_repair, row_repair
+from streamfold.lifecycle import row_repair
 from streamfold.writes.guarded import AddRow, CorrectRow, GuardedPut
 from tests.helpers.changed_writes import on_writes
 from tests.mutants.registry import mutant
@@ -58,7 +59,7 @@ def _() -> Iterator[None]:
     "test_a_comparison_and_a_repair_leave_an_item_of_the_application",
 )
 def _() -> Iterator[None]:
-    with patch.object(other_repair, "is_writers", lambda item: False):
+    with patch.object(verified, "is_writers", lambda item: False):
         yield
 
 

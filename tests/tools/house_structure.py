@@ -18,6 +18,7 @@ DOORS = (
     "router.py",
     "__init__.py",
     "cli/search.py",
+    "cli/documents.py",
     "cli/history.py",
     "lifecycle/search.py",
     "read/feeds.py",

@@ -34,7 +34,6 @@ from streamfold.engines.protocol import Entries
 from streamfold.errors import HandlerError, ItemFault, RecordError, joined_key, reason
 from streamfold.jobs.fan_outs import ROWS, SEGMENTS, FanOuts, Paged, segment_bounds
 from streamfold.jobs.job import Job, JobSegment
-from streamfold.keys.key import Key
 from streamfold.ledger.contribution import BEFORE_ALL, referrer, stored_key_text
 from streamfold.ledger.state_keys import backlinks_partition, fan_out_id
 from streamfold.records.change import Change, ItemKey, times_of
@@ -58,15 +57,11 @@ handler: it stops the segment, and the age of its fan-out rises.
 
 def counts(work: Work) -> bool:
     """Whether a referent changed in what the handler reads of it. Without both images it may have."""
-    lookups = [each for each in work.route.lookups if _is_of(each.key, work.item)]
+    lookups = [each for each in work.route.lookups if each.key.takes(work.item)]
     return any(
         not (change.has_old and change.has_new) or not all(each.agrees(change.old, change.new) for each in lookups)
         for change in work.changes
     )
-
-
-def _is_of(key: Key, item: ItemKey) -> bool:
-    return key.table.name == item[0] and key.match_values(*item[1:]) is not None
 
 
 NO_CHANGES: Mapping[Any, Sequence[Change]] = MappingProxyType({})

@@ -37,7 +37,7 @@ COMMANDS: Mapping[str, str] = {
     "explain": "streamfold.cli.explain",
     "diff": "streamfold.cli.diff",
     "retire": "streamfold.cli.state",
-    "adopt": "streamfold.cli.adopt",
+    "adopt": "streamfold.cli.restore",
     "restore": "streamfold.cli.restore",
     "state": "streamfold.cli.state",
     "settings": "streamfold.cli.routes",

@@ -11,15 +11,13 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 import click
 
 from streamfold.batch.process import check_application
-from streamfold.cli import session, shell
+from streamfold.cli import repair, session, shell
 from streamfold.cli.jobs import followed_chains, handlers_text, keys_text, note_failed, with_fan_outs
 from streamfold.cli.output import Note, Printed, Report, counted, note, progress_bar
-from streamfold.cli.repair import check_failed_file, failed_keys, failed_lines, failed_object
 from streamfold.cli.session import Session
-from streamfold.cli.verify import reconciled_lines, reconciled_object
 from streamfold.cli.work import LAG_RULE, joined, lag_of
 from streamfold.derivations import names_with
-from streamfold.derivations.audit.kind import audit_routes
+from streamfold.derivations.derivation import audits
 from streamfold.engines.capacity import PRICE_READ, PRICE_WRITE, dollars
 from streamfold.errors import SettingsError
 from streamfold.jobs.job import Job, Jobs, run_here
@@ -182,7 +180,7 @@ def backfill(opened: Session) -> Report:
       streamfold backfill order_history --opening --state shop.db
       streamfold backfill daily_sales --engine dynamodb --table main=orders-prod --write-units 1000
     """
-    check_failed_file(opened.given.failed)
+    repair.check_failed_file(opened.given.failed)
     return _opened_histories(opened) if opened.given.opening else _report(opened, BACKFILL)
 
 
@@ -215,7 +213,7 @@ def rebuild(opened: Session) -> Report:
     Example:
       streamfold rebuild daily_sales --engine dynamodb --table main=orders-prod
     """
-    check_failed_file(opened.given.failed)
+    repair.check_failed_file(opened.given.failed)
     return _report(opened, REBUILD)
 
 
@@ -408,7 +406,7 @@ def _carried_out(opened: Session, plan: RunPlan, expected: Estimate) -> Report:
         return _begun(job, plan.export, given.processes)
     failures: list[Failure] = []
     with (
-        failed_keys(app, given.failed, goes_on=goes_on) as keep,
+        repair.failed_keys(app, given.failed, goes_on=goes_on) as keep,
         _bar(expected.items, shown=not given.json_output) as advance,
     ):
         lag = lag_of(given.max_lag, given.function, runtime.clock)
@@ -524,14 +522,14 @@ def _run_report(
         )
         if progress.unkeyed:
             yield Note(f"{progress.unkeyed:,} ledger items with very long keys were skipped.")
-        yield from failed_lines(progress.report.failed, counts["failed"], "--failed FILE keeps their keys")
+        yield from repair.failed_lines(progress.report.failed, counts["failed"], "--failed FILE keeps their keys")
         if rows is not None:
-            yield from reconciled_lines(rows)
+            yield from repair.reconciled_lines(rows)
 
     def found() -> dict[str, Any]:
-        failures = [failed_object(app, each) for each in progress.report.failed]
+        failures = [repair.failed_object(app, each) for each in progress.report.failed]
         report = {"job": job.id, **counts, "failures": failures, "chains_failed": chains}
-        return {**report, **reconciled_object(app, rows)}
+        return {**report, **repair.reconciled_object(app, rows)}
 
     return Report(lines(), found, bool(counts["failed"] or chains or (rows and rows.corrected.remaining)))
 
@@ -552,7 +550,10 @@ def _opened_histories(opened: Session) -> Report:
     jobs = Jobs.of(runtime)
     job, goes_on = _initial_history_job(opened, jobs, routes)
     pages, spent = InitialHistoryPages(runtime, routes), session.metered(runtime.store)
-    with failed_keys(app, given.failed, goes_on=goes_on) as keep, _bar(items, shown=not given.json_output) as advance:
+    with (
+        repair.failed_keys(app, given.failed, goes_on=goes_on) as keep,
+        _bar(items, shown=not given.json_output) as advance,
+    ):
         hooks, size = RunHooks(advance, keep), given.page_items
         run = BackfillRun(jobs, job, pages, tables, page_items=size, metered=spent, hooks=hooks)
         progress = run.run()
@@ -561,13 +562,13 @@ def _opened_histories(opened: Session) -> Report:
 
 def _audits(opened: Session) -> list[Route]:
     """The named audits. Raises ``SettingsError`` for another handler, or without any."""
-    audits = {route.name: route for route in audit_routes(opened.app)}
+    known = {route.name: route for route in audits(opened.app)}
     if not opened.given.handlers:
-        raise SettingsError(f"--opening needs the names of audits: {', '.join(audits) or 'there is none here'}.")
+        raise SettingsError(f"--opening needs the names of audits: {', '.join(known) or 'there is none here'}.")
     for name in opened.given.handlers:
-        if name not in audits:
-            raise unknown_handler("--opening", name, sorted(audits))
-    return [audits[name] for name in dict.fromkeys(opened.given.handlers)]
+        if name not in known:
+            raise unknown_handler("--opening", name, sorted(known))
+    return [known[name] for name in dict.fromkeys(opened.given.handlers)]
 
 
 def _initial_history_job(opened: Session, jobs: Jobs, routes: list[Route]) -> tuple[Job, bool]:

@@ -17,16 +17,7 @@ from streamfold.errors import SettingsError
 from streamfold.lambda_entry.queue import OPEN_METRICS, WORKED_METRICS
 from streamfold.lambda_entry.telemetry import Processed, batch_numbers, metrics_line
 from streamfold.lifecycle.verify import SAMPLE_METRICS
-from streamfold.replay.costs import (
-    LAMBDA_BATCH_RECORDS,
-    MILLION,
-    Costs,
-    Counted,
-    Usage,
-    beginning,
-    costs,
-    count_run,
-)
+from streamfold.replay.costs import LAMBDA_BATCH_RECORDS, MILLION, Costs, Counted, Usage, beginning, costs, count_run
 from streamfold.replay.files import STANDARD_INPUT, BadLine, RecordedFiles
 from streamfold.replay.replay import FileEntry
 from streamfold.runtime import SendingPace

@@ -21,15 +21,13 @@ import streamfold
 from streamfold.app import App
 from streamfold.cli import session
 from streamfold.cli.diff import attribute_cells, rows_text
+from streamfold.cli.documents import local_samples
 from streamfold.cli.handler_code import ApplicationCode, Dependencies
 from streamfold.cli.items import row_object
 from streamfold.cli.output import Fitted, Grid, Note, Printed, Report, counted, warn
 from streamfold.cli.session import GivenOptions, Session
-from streamfold.cli.show import local_samples
 from streamfold.cli.summary import counts_lines, failure_object, trouble_lines, unseen_object, unwanted_lines
 from streamfold.derivations.derivation import deriving_onto_items, reads_items
-from streamfold.derivations.search.documents import own_fields
-from streamfold.derivations.search.options import shown_index
 from streamfold.keys.key import template_text
 from streamfold.keys.table import CONTRIBUTORS, is_in_state
 from streamfold.lifecycle.diff import HandlerDiff, RowChange
@@ -382,7 +380,7 @@ def target_names(route: Route) -> list[str]:
     """What a handler makes, as it is named: targets, the attributes of items, or an index."""
     if deriving_onto_items([route]):
         return [f"attributes of {template_text(route.writes[0])}"]
-    indexes = [f"{INDEX}{shown_index(route)}"] if route.kind.indexes(route) else []
+    indexes = route.kind.outside_locations(route) if route.kind.indexes(route) else ()
     return [*map(template_text, route.into), *indexes]
 
 
@@ -432,7 +430,7 @@ class Fold:
                     found.setdefault(template_text(entry.key), {})[row] = values
                     break
         for sample in local_samples(self.app, self.memory, self.settings, SAMPLES_MAX):
-            for name, each in sample.found:
-                fields = encode(own_fields(each.body))["M"]
-                found.setdefault(f"{INDEX}{shown_index(sample.route)}", {})[f"{INDEX}{name}", each.id, None] = fields
+            (target,) = sample.route.kind.outside_locations(sample.route)
+            for name, id_, fields in sample.fields():
+                found.setdefault(target, {})[f"{INDEX}{name}", id_, None] = encode(fields)["M"]
         return found

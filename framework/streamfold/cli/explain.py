@@ -11,6 +11,8 @@ from streamfold.cli.items import (
     command_key,
     item_object,
     item_text,
+    made_of_object,
+    made_of_text,
     name_text,
     note_absent,
     read_keys,
@@ -23,23 +25,13 @@ from streamfold.cli.items import (
 )
 from streamfold.cli.output import SHOWN_MAX, Grid, Printed, Report, counted
 from streamfold.cli.session import Session
-from streamfold.derivations.attributes.write_back import shown_by
-from streamfold.derivations.derivation import deriving_onto_items
-from streamfold.derivations.feed.kind import feed_routes
-from streamfold.derivations.feed.kind import options_of as feed_options
-from streamfold.derivations.search.documents import RootRun, gathered, known_sources, look_up_referents
-from streamfold.derivations.search.indexes import SearchIndex, find_index
-from streamfold.derivations.search.local import LocalIndex
-from streamfold.derivations.search.maintenance import Comparing, root_of
-from streamfold.derivations.search.options import options_of as search_options
-from streamfold.derivations.search.sink import Sink
+from streamfold.derivations.derivation import derivation, deriving_onto_items
+from streamfold.derivations.expected import ExplainedRow
 from streamfold.errors import SettingsError, joined_key, printable
-from streamfold.keys.table import DERIVED, PARTNER_VERSION, VERSION, is_writers
+from streamfold.keys.table import DERIVED, is_writers
 from streamfold.ledger.contribution import Contribution, RowContribution, SourceEntries
-from streamfold.ledger.state_keys import document_key
-from streamfold.lifecycle.buckets import GONE, PENDING, REFUSED, UNREAD, DeltaOfItem, PendingAdditions
+from streamfold.lifecycle.buckets import GONE, PENDING, REFUSED, UNREAD
 from streamfold.lifecycle.explain import Explaining, ItemExplained, entry_values, explain_item, time_of
-from streamfold.lifecycle.other_rows import differing_attributes, made_of_both, shown_in_feed
 from streamfold.lifecycle.row_sources import Contributor, RowExplained, explain_row, row_routes
 from streamfold.lifecycle.unseen import ENTRIES, MISSING
 from streamfold.records.change import ItemKey, image_of
@@ -57,24 +49,6 @@ DELTAS = {
 }
 """What a delta's status means for the item that added by it."""
 AGREEMENT = {True: "agrees", False: "differs", None: ""}
-
-
-class MadeOf(NamedTuple):
-    """A source of a row or document: its role for the handler, its version at that time, and whether it exists now."""
-
-    role: str
-    item: ItemKey
-    version: str | None  # None: not known
-    exists: bool
-
-    @property
-    def text(self) -> str:
-        return f"{item_text(self.item)} at version {name_text(self.version or '-')}"
-
-    def object(self, app: Application) -> dict[str, Any]:
-        """The same as JSON."""
-        item = item_object(app, self.item)
-        return {"role": self.role, "item": item, "version": self.version, "exists": self.exists}
 
 
 @shell.command(
@@ -136,16 +110,17 @@ def explain(opened: Session) -> Report:
     given, by = opened.given, opened.explaining
     partition, sort, scan = given.partition, given.sort, given.scan or opened.local is not None
     if given.index is not None:
-        index = find_index(opened.app.routes, given.index, opened.settings)
-        return _document_report(opened, index, partition)
+        from streamfold.cli.documents import document_report
+
+        return document_report(opened)
     if given.of_item:
         item = typed_item(by.app, by.app.routes, partition, sort)
         found = explain_item(by, item)
         note_absent(by.engine, item)
         differs = any(each.agrees is False or each.error is not None for each in found)
         return Report(_item_lines(by, item, found), _item_object(by, item, found), differs)
-    if (feed := feed_row(by, partition, sort)) is not None:
-        return Report(feed.lines(), feed.object(by.app), not feed.agrees)
+    if (found_row := explained_row(by, partition, sort)) is not None:
+        return Report(_explained_lines(found_row), _explained_object(by.app, found_row), not found_row.agrees)
     if (shown := item_shown(by, partition, sort, scan=scan)) is not None:
         differs = not all(each.agrees for each in shown.attributes)
         return Report(_shown_lines(by, shown), _shown_object(by, shown), differs)
@@ -221,15 +196,15 @@ def _item_object(by: Explaining, item: ItemKey, found: Sequence[ItemExplained]) 
             "error": None if each.error is None else f"{type(each.error).__name__}: {each.error}",
             "now": contributions(each.route, each.expected),
             "stored": contributions(each.route, each.stored),
-            **({"deltas": [_delta_object(delta) for delta in each.deltas]} if each.deltas else {}),
+            **(
+                {"deltas": [{"delta": of.name, "status": of.status, "why": of.why} for of in each.deltas]}
+                if each.deltas
+                else {}
+            ),
         }
         for each in found
     ]
     return {**item_object(by.app, item), "handlers": handlers}
-
-
-def _delta_object(delta: DeltaOfItem) -> dict[str, Any]:
-    return {"delta": delta.name, "status": delta.status, "why": delta.why}
 
 
 def contribution_text(rows: Contribution, other: Contribution) -> str:
@@ -403,6 +378,12 @@ def unseen_object(unseen: Mapping[str, tuple[Any, Any]]) -> dict[str, Any]:
 
 
 def _row_object(by: Explaining, found: RowExplained) -> dict[str, Any]:
+    pending = found.pending and {
+        "deltas": found.pending.deltas,
+        "contributors": found.pending.contributors,
+        "adds": encode(dict(found.pending.amounts))["M"],
+        "refused": list(found.pending.refused),
+    }
     return {
         "row": item_object(by.app, found.row),
         "attributes": None if found.stored is None else encode(dict(found.stored))["M"],
@@ -415,85 +396,46 @@ def _row_object(by: Explaining, found: RowExplained) -> dict[str, Any]:
         "outdated": len(found.outdated),
         **({"unseen": unseen_object(found.unseen)} if found.unseen else {}),
         "left_by_retired": sorted(found.retired_names),
-        **({} if found.pending is None else {"pending": _pending_object(found.pending)}),
+        **({} if pending is None else {"pending": pending}),
         "differing": {name: {"row": encode(row), "sum": encode(sum_)} for name, (row, sum_) in found.differing.items()},
     }
 
 
-def _pending_object(pending: PendingAdditions) -> dict[str, Any]:
-    adds = encode(dict(pending.amounts))["M"]
-    refused = list(pending.refused)
-    return {"deltas": pending.deltas, "contributors": pending.contributors, "adds": adds, "refused": refused}
+def explained_row(by: Explaining, partition: str, sort: str | None) -> ExplainedRow | None:
+    """The row with this typed key that a kind makes of several items; None for another key."""
+    typed = ((route, row) for route in by.app.routes for row in typed_keys(route.into, partition, sort))
+    found = (derivation(route).explained(route, row, by.engine) for route, row in typed)
+    return next((each for each in found if each is not None), None)
 
 
-class FeedRow(NamedTuple):
-    """A row of a feed, with the post and the edge that its key names."""
-
-    route: Route
-    row: RowKey
-    exists: bool
-    made_of: tuple[MadeOf, MadeOf]
-    differing: Mapping[str, tuple[Any, Any]] = {}  # by attribute: in the row, and as the handler makes it now
-
-    @property
-    def has_both(self) -> bool:
-        """Whether both items of an existing row exist. A feed that keeps rows needs neither."""
-        return not self.exists or feed_options(self.route).keeps or all(each.exists for each in self.made_of)
-
-    @property
-    def agrees(self) -> bool:
-        """Whether a row shows what its handler makes of both items."""
-        return self.has_both and not self.differing
-
-    def lines(self) -> Iterator[Printed]:
-        """The post and the edge of a row of a feed."""
-        where = "is a row of" if self.exists else "would be a row of"
-        yield f"{item_text(self.row)} {where} feed {self.route.name!r}, made of:"
-        for each in self.made_of:
-            absent = "" if each.exists else ", which does not exist now"
-            yield f"  {each.role}  {item_text(each.item)}, at version {name_text(each.version or '-')}{absent}"
-        if self.exists:
-            agrees = "Both items exist.", "One of them is gone: streamfold repair --key corrects the row."
-            yield agrees[not self.has_both]
-            if self.differing:
-                yield f"The handler makes another row of them now: {unseen_text(self.differing)}."
-        else:
-            pulls = " or its author is pulled," if feed_options(self.route).pull_above is not None else ""
-            yield f"There is no such row: an item of it does not exist, it expired,{pulls} or the handler makes none."
-
-    def object(self, app: Application) -> dict[str, Any]:
-        """The same as JSON."""
-        return {
-            "row": item_object(app, self.row),
-            "kind": "feed",
-            "handler": self.route.name,
-            "exists": self.exists,
-            "made_of": [each.object(app) for each in self.made_of],
-            "agrees": self.agrees,
-            **({"differing": unseen_object(self.differing)} if self.differing else {}),
-        }
+def _explained_lines(found: ExplainedRow) -> Iterator[Printed]:
+    """The items that a row is made of, and whether it shows them."""
+    where = "is a row of" if found.exists else "would be a row of"
+    yield f"{item_text(found.row)} {where} {found.route.kind} {found.route.name!r}, made of:"
+    for each in found.made_of:
+        absent = "" if each.exists else ", which does not exist now"
+        yield f"  {each.role}  {made_of_text(each, ', at')}{absent}"
+    if not found.exists:
+        pulls = " or its author is pulled," if found.may_be_pulled else ""
+        yield f"There is no such row: an item of it does not exist, it expired,{pulls} or the handler makes none."
+    elif not found.is_complete:
+        yield "One of them is gone: streamfold repair --key corrects the row."
+    else:
+        yield "Both items exist."
+    if found.exists and found.differing:
+        yield f"The handler makes another row of them now: {unseen_text(found.differing)}."
 
 
-def feed_row(by: Explaining, partition: str, sort: str | None) -> FeedRow | None:
-    """The row of a feed with this typed key; None for a key of no feed."""
-    for route in feed_routes(by.app):
-        into = route.into[0]
-        for row in typed_keys([into], partition, sort):
-            fields = into.match_values(*row[1:]) or {}
-            stored = by.engine.read_rows([row]).get(row)
-            sides = (("post", route.sources[0], VERSION), ("edge", feed_options(route).audience, PARTNER_VERSION))
-            items = [(key.table.name, *key.compose(fields)) for _, key, _ in sides]
-            images = [by.engine.read_source(item) for item in items]
-            post, edge = (
-                MadeOf(role, item, (stored or {}).get(version), bool(image_of(image)))
-                for (role, _, version), item, image in zip(sides, items, images, strict=True)
-            )
-            differing = {}
-            if stored and post.exists and edge.exists:
-                made = made_of_both(route, (post.item, edge.item), images)
-                differing = differing_attributes(shown_in_feed(route, stored), made)
-            return FeedRow(route, row, stored is not None, (post, edge), differing)
-    return None
+def _explained_object(app: Application, found: ExplainedRow) -> dict[str, Any]:
+    return {
+        "row": item_object(app, found.row),
+        "kind": str(found.route.kind),
+        "handler": found.route.name,
+        "exists": found.exists,
+        "made_of": [made_of_object(app, each) for each in found.made_of],
+        "agrees": found.agrees,
+        **({"differing": unseen_object(found.differing)} if found.differing else {}),
+    }
 
 
 class DerivedAttributes(NamedTuple):
@@ -531,10 +473,10 @@ def item_shown(by: Explaining, partition: str, sort: str | None, *, scan: bool) 
     shown = image_of(image)
     found: list[DerivedAttributes] = []
     for route, stored in own:
-        if stored.of.table.name == item[0] and stored.of.match_values(*item[1:]) is not None:
+        if stored.of.takes(item):
             explained = explain_row(by, stored.row(item[1:]), scan=scan)
             mine = {name: shown[name] for name, whose in marks.items() if whose == stored.whose and name in shown}
-            expected = shown_by(explained.stored) if image else {}
+            expected = stored.shown(explained.stored) if image else {}
             found.append(DerivedAttributes(route, explained, expected, mine))
     if not image and not any(each.stored.contributors for each in found):
         return None  # neither the item nor a contribution to its attributes exists
@@ -571,85 +513,14 @@ def _shown_object(by: Explaining, found: ItemShown) -> dict[str, Any]:
     return {"item": item_object(by.app, found.item), "kind": "attributes", "exists": found.exists, "handlers": handlers}
 
 
-def sink_of(opened: Session) -> Sink:
-    """The server that documents are read from, or the local state."""
-    if opened.given.search_url is not None or not opened.store.is_local:
-        return opened.server()
-    return LocalIndex(opened.engine)
-
-
-def _document_report(opened: Session, index: SearchIndex, name: str) -> Report:
-    """The document with this id: its sources, and whether its handler would make the same document now."""
-    app, engine, sink = opened.app, opened.engine, sink_of(opened)
-    sink.check(index.alias)
-    stored = sink.read(index.alias, [name]).get(name)
-    version, run, made_of = stored.version if stored else None, None, list[MadeOf]()
-    wrong: list[str] = []  # different, missing, ghost
-    error: Exception | None = None  # of the handler
-    if (root := root_of(index.route, name)) is not None:
-        counter_key = document_key(app.name, index.route.name, root.item)
-        counter = engine.read_state([counter_key], consistent=True).get(counter_key)
-        run = int(counter["n"]) if counter else None
-        found_now = RootRun.of(root, counter_key, counter or {})
-        sources = known_sources(engine, [found_now])
-        look_up_referents(opened.runtime, [found_now], sources, notes=False)
-        referents = engine.read_sources(found_now.references) if found_now.references else {}
-        now = gathered(root, engine, sources)
-        made_of = [
-            MadeOf("item", root.item, None, bool(now.image)),
-            *(
-                MadeOf("part", (key.table.name, *key.compose({**root.fields, **each.key})), None, True)
-                for key in (search_options(root.route).parts if now.image else ())
-                for each in now.document_parts(key)
-            ),
-            *(MadeOf("referent", referent, None, referent in referents) for referent in found_now.references),
-        ]
-        compared = Comparing(opened.runtime, sink, index.alias).compare([root], {root.item: [name]})
-        wrong = [what for shown in compared.shown for what, other in shown.differences() if other in (name, "")]
-        error = compared.failed[0][1] if compared.failed else None
-
-    def lines() -> Iterator[Printed]:
-        what = "is a document" if version is not None else "would be a document"
-        yield f"{name_text(name)} {what} of index {index.alias}, made by search {index.route.name!r}"
-        if version is not None:
-            yield f"  version  {version}, the number of the run that wrote it"
-        if not made_of:
-            yield "Its id does not name its item: the id was cut, or is not of this search."
-            return
-        yield f"  run      {run if run is not None else 'none'}, the last of its item in the state"
-        cells = [[each.role, item_text(each.item), "" if each.exists else "does not exist now"] for each in made_of]
-        yield Grid(("", "made of", ""), cells)
-        if error is not None:
-            yield printable(f"The handler raises {type(error).__name__}: {error}")
-        elif wrong:
-            yield f"It is {wrong[0]}: streamfold search verify --repair corrects it."
-        elif version is None:
-            yield "There is no such document, and its handler makes none."
-        else:
-            yield "The document is what its handler makes of the item now."
-
-    found = {
-        "document": name,
-        "kind": "search",
-        "index": index.alias,
-        "handler": index.route.name,
-        "version": version,
-        "run": run,
-        "made_of": [each.object(app) for each in made_of],
-        "differences": wrong,
-        "error": None if error is None else f"{type(error).__name__}: {error}",
-    }
-    return Report(lines(), found, bool(wrong or error is not None or not made_of))
-
-
 def other_things(by: Explaining, partition: str, sort: str | None, *, scan: bool) -> Iterator[str]:
     """A line for a row of a feed, and for each handler's derived attributes, with this typed key.
 
     ``scan``: the whole state is read.
     """
-    if (found := feed_row(by, partition, sort)) is not None and found.exists:
-        sides = " and ".join(f"{each.role} {each.text}" for each in found.made_of)
-        yield f"{item_text(found.row)} is a row of feed {found.route.name!r}, made of {sides}."
+    if (found := explained_row(by, partition, sort)) is not None and found.exists:
+        sides = " and ".join(f"{each.role} {made_of_text(each)}" for each in found.made_of)
+        yield f"{item_text(found.row)} is a row of {found.route.kind} {found.route.name!r}, made of {sides}."
     if (item := item_shown(by, partition, sort, scan=scan)) is not None and item.exists:
         for each in item.attributes:
             names = ", ".join(map(name_text, each.shown)) or "nothing"

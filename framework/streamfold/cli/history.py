@@ -27,13 +27,14 @@ from streamfold.derivations.audit.history import (
     item_as_of,
     moment,
 )
-from streamfold.derivations.audit.kind import audit_routes, item_values, plain_row, typed_values
+from streamfold.derivations.audit.kind import item_values, plain_row
+from streamfold.derivations.derivation import audits
 from streamfold.engines.protocol import Engine
 from streamfold.errors import SettingsError, joined_key, printable
 from streamfold.keys.field import datetime_text
 from streamfold.keys.key import Key
 from streamfold.keys.key_part import KeyValue
-from streamfold.records.change import ItemKey, image_of, item_name, typed
+from streamfold.records.change import ItemKey, image_of, item_name, typed, typed_values
 from streamfold.records.values import decode, encode, to_json
 from streamfold.routes.application import Application
 from streamfold.routes.route import Route
@@ -316,19 +317,19 @@ def audited(app: App, partition: str, sort: str | None, handler: str | None) -> 
 
 def _audits_of(app: App, handler: str | None) -> list[Route]:
     """The audits of an application, or the one of this name. Raises ``SettingsError`` if there is none."""
-    audits = audit_routes(app)
-    if not audits:
+    own = audits(app)
+    if not own:
         raise SettingsError(f"Application {app.name!r} has no audit: declare one, router.audit(ORDER).")
-    chosen = [route for route in audits if handler in (None, route.name)]
+    chosen = [route for route in own if handler in (None, route.name)]
     if not chosen:
-        names = ", ".join(route.name for route in audits)
+        names = ", ".join(route.name for route in own)
         raise SettingsError(f"--handler {handler!r} is no audit of {app.name!r}: expected {names}.")
     return chosen
 
 
 def item_of_row(app: Application, row: RowKey) -> ItemKey | None:
     """The item whose change a history row records; None for another row, and for one whose key does not name it."""
-    for route in audit_routes(app):
+    for route in audits(app):
         for target in (key for key in route.into if key.table.name == row[0]):
             item = (target.match_values(*row[1:]) or {}).get("item")
             if item is not None and (key := _key_of(str(item), route.sources)[0]) is not None:

@@ -12,13 +12,13 @@ from typing import Any, NamedTuple
 
 from streamfold.app import App
 from streamfold.cli.output import Grid, note
-from streamfold.derivations.audit.kind import typed_values
+from streamfold.derivations.expected import MadeOf
 from streamfold.engines.protocol import Engine, StoredItem
 from streamfold.errors import EngineError, RecordError, SettingsError, joined_key, printable, shortened
 from streamfold.keys.field import datetime_text
 from streamfold.keys.key import Key
 from streamfold.keys.table import CONTRIBUTORS, MAIN, Table, is_in_state
-from streamfold.records.change import ItemKey, image_of, item_key
+from streamfold.records.change import ItemKey, image_of, item_key, typed_values
 from streamfold.records.images import hidden
 from streamfold.records.values import decode, encode, sortable, to_json
 from streamfold.replay.files import LINE_BYTES_MAX, bounded_lines
@@ -139,6 +139,14 @@ def typed_item(app: Application, routes: Sequence[Route], partition: str, sort: 
 def read_keys(routes: Iterable[Route]) -> list[Key]:
     """The keys of the items that handlers are called with. Items that only have derived attributes are left out."""
     return [each.key for route in routes for each in route.kind.subscriptions(route) if each.called]
+
+
+def made_of_text(source: MadeOf, at: str = " at") -> str:
+    return f"{item_text(source.item)}{at} version {name_text(source.version or '-')}"
+
+
+def made_of_object(app: Application, source: MadeOf) -> dict[str, Any]:
+    return {**source._asdict(), "item": item_object(app, source.item)}
 
 
 def typed_keys(keys: Iterable[Key], partition: str, sort: str | None) -> list[ItemKey]:

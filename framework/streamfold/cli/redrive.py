@@ -102,7 +102,9 @@ def redrive(opened: Session) -> Report:
     if given.apply and (given.search_url or not opened.store.is_local):
         opened.confirm_documents()
     if given.search_url:
-        opened.documents_to_server()
+        from streamfold.cli.documents import documents_to_server
+
+        documents_to_server(opened)
     fetch, dry_run = _Fetch(opened.store.endpoint_url), not given.apply
     group_of = lru_cache(partial(group_of_function, app))
     redriving = Redrive(opened.runtime, origins, fetch, dry_run, put_sources, group_of)

@@ -2,7 +2,7 @@
 
 import json
 import re
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Collection, Iterable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -11,6 +11,7 @@ from typing import Any, NamedTuple
 
 from streamfold.app import App
 from streamfold.cli import shell
+from streamfold.cli.explain import unseen_object, unseen_text
 from streamfold.cli.items import (
     KEY_LINES,
     item_object,
@@ -20,20 +21,31 @@ from streamfold.cli.items import (
     lines_of,
     note_absent,
     typed_item,
+    values_text,
 )
 from streamfold.cli.jobs import followed_chains
-from streamfold.cli.output import SHOWN_MAX, Note, Printed, Report, counted, item_progress
+from streamfold.cli.output import BOTH, SHOWN_MAX, Note, Printed, Report, counted, difference_lines, item_progress
 from streamfold.cli.session import Session, chosen_routes, export_of
 from streamfold.commit.outcome import Cause, by_cause, cause_of
+from streamfold.derivations.expected import (
+    UNFOUNDED,
+    ItemFailed,
+    RowDifference,
+    RowsCorrected,
+    ShownRow,
+    VerifiedRows,
+)
 from streamfold.errors import SettingsError, printable
 from streamfold.lifecycle.backfill import KeepFailed
-from streamfold.lifecycle.page import ItemFailed, PageReport, Pages
+from streamfold.lifecycle.page import PageReport, Pages
+from streamfold.lifecycle.row_repair import RowsReconciled
 from streamfold.lifecycle.sources import pages, source_tables
 from streamfold.records.change import ItemKey
-from streamfold.records.values import to_json
+from streamfold.records.values import encode, to_json
 from streamfold.routes.application import Application
 from streamfold.routes.route import Route
 from streamfold.settings.readers import make_private
+from streamfold.writes.guarded import RowKey
 
 QUOTED = re.compile(r"'[^']*'|[0-9]+")
 
@@ -268,3 +280,84 @@ def failed_keys(app: App, failed: Path | None, *, goes_on: bool = False) -> Iter
             lines.flush()
 
         yield keep
+
+
+def rows_lines(found: VerifiedRows, passed_over: Collection[RowKey] = ()) -> Iterator[Printed]:
+    """The first differences, without the rows of ``passed_over``, and counts."""
+
+    def row(shown: ShownRow | None) -> str:
+        return "" if shown is None else values_text(dict(sorted(shown.items()))) or "no attributes"
+
+    def sides(each: RowDifference) -> dict[str, str]:
+        unseen = f"  ({unseen_text(each.unseen)})" if each.unseen else ""
+        if each.what == UNFOUNDED:
+            return {BOTH: f"{row(each.shown)}{unseen or f'  ({unseen_text({})})'}"}
+        return {"shown": row(each.shown), "expected": f"{row(each.expected)}{unseen}"}
+
+    different = [each for each in found.different if each.row not in passed_over]
+    yield from difference_lines(different, lambda each: f"{each.what.capitalize()}: {item_text(each.row)}", sides)
+    yield from failed_lines(found.failed)
+    yield (
+        f"{counted(found.rows, 'row')}: {len(found.different):,} different, {found.moving:,} moving; a handler failed "
+        f"on {counted(len(found.failed), 'item')}."
+    )
+    if found.pending:
+        yield _pending_line(found)
+    if found.writers:
+        items = counted(found.writers, "item")
+        yield f"{items} of the application at keys of rows to which nothing contributes: no command changes them."
+
+
+def corrected_lines(corrected: RowsCorrected) -> Iterator[Printed]:
+    for each in corrected.remaining[:SHOWN_MAX]:
+        yield Note(f"Not corrected: {item_text(each.row)}: {printable(str(each.why))}")
+    rows = counted(len(corrected.corrected), "row")
+    yield f"Corrected by the state: {rows}. Not corrected: {len(corrected.remaining):,}."
+
+
+def reconciled_lines(rows: RowsReconciled) -> Iterator[Printed]:
+    """The comparison and the corrections of rows at the end of a rebuild."""
+    yield f"{counted(rows.compared.rows, 'row')} compared with the sum of all items."
+    if rows.compared.pending:
+        yield _pending_line(rows.compared)
+    yield from corrected_lines(rows.corrected)
+
+
+def reconciled_object(app: Application, rows: RowsReconciled | None) -> dict[str, Any]:
+    """The same as JSON; empty if rows were not compared."""
+    if rows is None:
+        return {}
+    return {"rows": rows.compared.rows, **_pending_object(rows.compared), **corrected_object(app, rows.corrected)}
+
+
+def rows_object(app: Application, handlers: Sequence[str], found: VerifiedRows) -> dict[str, Any]:
+    def row(each: ShownRow | None) -> Any:
+        return None if each is None else encode(dict(each))["M"]
+
+    different = [
+        item_object(app, each.row)
+        | {"what": each.what, "shown": row(each.shown), "expected": row(each.expected)}
+        | ({"unseen": unseen_object(each.unseen)} if each.unseen else {})
+        for each in found.different
+    ]
+    failed = [failed_object(app, each) for each in found.failed]
+    counts = {"rows": found.rows, "moving": found.moving, **_pending_object(found)}
+    counts |= {"items_of_writers": found.writers} if found.writers else {}
+    return {"application": app.name, "handlers": [*handlers], **counts, "different": different, "failed": failed}
+
+
+def _pending_line(found: VerifiedRows) -> str:
+    them = "it" if found.pending == 1 else "them"
+    rows = counted(found.pending, "row")
+    return f"{rows} not compared: additions to {them} are pending. Next: streamfold buckets shows them."
+
+
+def _pending_object(found: VerifiedRows) -> dict[str, int]:
+    return {"pending_rows": found.pending} if found.pending else {}
+
+
+def corrected_object(app: Application, corrected: RowsCorrected | None) -> dict[str, Any]:
+    if corrected is None:
+        return {"mended": None, "left": None}
+    remaining = [item_object(app, each.row) | {"why": each.why} for each in corrected.remaining]
+    return {"mended": [item_object(app, row) for row in corrected.corrected], "left": remaining}

@@ -174,7 +174,9 @@ def replay(opened: Session) -> Report:
         return cost_report(opened)
     if given.search_url is not None:
         opened.confirm_documents()
-        opened.documents_to_server()
+        from streamfold.cli.documents import documents_to_server
+
+        documents_to_server(opened)
     return _Replaying(opened).report()
 
 

@@ -15,7 +15,7 @@ from streamfold.cli.items import derived_items, item_text, key_values, values_te
 from streamfold.cli.output import counted, note
 from streamfold.cli.session import Session
 from streamfold.cli.summary import frames_of
-from streamfold.derivations.audit.kind import audit_routes
+from streamfold.derivations.derivation import audits
 from streamfold.engines.protocol import Engine
 from streamfold.errors import plain, shortened
 from streamfold.keys.key import Key, template_text
@@ -236,7 +236,7 @@ class ReplayReport:
     def histories(self, items: set[ItemKey]) -> dict[ItemKey, list[str]]:
         """The last recorded changes of these items, oldest first."""
         app = self.opened.app
-        if not items or not audit_routes(app):
+        if not items or not audits(app):
             return {}
         return {
             audited.key: [

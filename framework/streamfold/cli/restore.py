@@ -1,22 +1,18 @@
-"""``streamfold restore`` derives all rows of a restored table again, into an empty state."""
+"""``streamfold restore`` and ``streamfold adopt`` begin an empty state for tables that have rows of another one."""
 
 from collections.abc import Iterator
-from random import Random
 from typing import Any
 
 from streamfold.cli import shell
 from streamfold.cli.backfill import filled_again
-from streamfold.cli.items import item_text
-from streamfold.cli.output import Note, Printed, Report, counted, item_progress, note
+from streamfold.cli.items import item_text, row_text
+from streamfold.cli.output import Note, Printed, Report, counted, first_lines, item_progress, note
 from streamfold.cli.session import Session, confirm
-from streamfold.derivations.search.indexes import SearchIndex, find_index, searches_of
-from streamfold.derivations.search.options import options_of
-from streamfold.lifecycle.adoption import RemovedRows, Restore
-from streamfold.lifecycle.other_repair import OtherCorrection
+from streamfold.derivations.derivation import searches
+from streamfold.derivations.expected import RemainingRow
+from streamfold.errors import printable
+from streamfold.lifecycle.adoption import Adoption, AdoptionReport, RemovedRows, Renaming, Restore, foreign_tables
 from streamfold.lifecycle.other_rows import OtherRows
-from streamfold.lifecycle.row_repair import RemainingRow
-from streamfold.lifecycle.search import IndexVerifier, repair
-from streamfold.routes.application import Application
 
 KEPT_SHOWN = 5
 """Items of the application at keys of rows that are named."""
@@ -79,7 +75,7 @@ def _derived_again(opened: Session, restoring: Restore, removed: RemovedRows) ->
     """Makes the rows of the items; the restore has ended then."""
     filled = filled_again(opened)
     remaining = [*_corrected_attributes(opened)]
-    hidden = {index.alias: _hidden_documents(opened, index) for index in _indexes(opened)}
+    hidden, others = _hidden_documents(opened)
     restoring.end()
 
     def lines() -> Iterator[Printed]:
@@ -88,7 +84,7 @@ def _derived_again(opened: Session, restoring: Restore, removed: RemovedRows) ->
             yield Note(f"Not corrected: {item_text(each.row)}: {each.why}")
         for alias, count in hidden.items():
             yield f"Index {alias}: {counted(count, 'document')} without an item hidden."
-        yield from _other_indexes(opened.app)
+        yield from map(Note, others)
         yield NEXT
 
     def found() -> dict[str, Any]:
@@ -114,36 +110,112 @@ def _corrected_attributes(opened: Session) -> Iterator[RemainingRow]:
     No item contributes to these attributes, so no page of the backfill visited their items.
     """
     runtime = opened.runtime
+    rows = OtherRows(runtime, live=False)
     for route in opened.app.routes:
         if route.kind.contributes and route.kind.touches(route):
-            found = OtherRows(runtime, live=False).verify([route])
-            yield from OtherCorrection(runtime, live=False).correct(route, found).remaining
+            yield from rows.correct(route, rows.verify([route])).remaining
 
 
-def _indexes(opened: Session) -> Iterator[SearchIndex]:
-    """The indexes of the application's searches, where one search has one index."""
-    for route in searches_of(opened.app.routes) if opened.settings.search is not None else ():
-        if not options_of(route).index.fields:
-            yield find_index(opened.app.routes, options_of(route).index.text, opened.settings)
+def _hidden_documents(opened: Session) -> tuple[dict[str, int], list[str]]:
+    """Hides documents whose items the table does not have; returns their numbers, and what remains to be done."""
+    if not searches(opened.app.routes):
+        return {}, []
+    from streamfold.cli.search import hide_documents, other_indexes
 
-
-def _other_indexes(app: Application) -> Iterator[Printed]:
-    for route in searches_of(app.routes):
-        if fields := options_of(route).index.fields:
-            of = ", ".join(field.name for field in fields)
-            yield Note(
-                f"Search {route.name!r} has an index for each {of}: streamfold search verify INDEX --full --repair "
-                "hides documents of items that the table does not have, for each of them."
-            )
-
-
-def _hidden_documents(opened: Session, index: SearchIndex) -> int:
-    """Hides documents whose items the table does not have; returns how many documents were wrong."""
-    verifier = IndexVerifier(opened.runtime, index, opened.server(), index.alias, 0)
-    wrong = verifier.verify(None, Random(0)).wrong  # noqa: S311 - all are compared
-    repair(opened.runtime, index, wrong)
-    return len(wrong)
+    return hide_documents(opened), list(other_indexes(opened.app))
 
 
 def _object(removed: RemovedRows) -> dict[str, Any]:
     return {"removed": removed.rows, "kept": len(removed.kept)}
+
+
+@shell.command(
+    "adopt",
+    "Take over rows that another state, or another name of the application, derived.",
+    shell.STATE_OPTIONS,
+    shell.value("--from", "NAME", "The earlier name of the application in this state.", "old"),
+    shell.flag("--dry-run", "Print how much there is, and write nothing."),
+    shell.yes_flag(),
+    shell.json_flag(),
+)
+def adopt(opened: Session) -> Report:
+    """Take over the rows of tables whose markers name another state, or, with --from, another name of the application.
+    The command reads all items of the tables, or all of the state.
+
+    Without --from, the state must be empty: the contributions of all items are written into it without their rows, as
+    the rows hold them already. Then all rows are compared with the fold of their items, and corrected. The tables are
+    marked for this state at the end. Rows of on, copies, histories and feeds continue as they are: they follow from
+    changes. Fill feeds and searches with streamfold backfill afterwards.
+
+    With --from, the state's items, the owners of rows and the markers get the new name. STREAMFOLD_STATE_TABLE has to
+    name the state, here and in the functions, because the default follows the application's name.
+
+    No function may work on these rows meanwhile, neither one with the other state nor one with the other name: switch
+    its mapping off, and wait for 15 minutes, so that no earlier invocation runs. The functions with the new state or
+    name may be there already: they are refused until the command has ended. If the command was stopped, run it again:
+    it goes on.
+
+    \b
+    Exit codes:
+      0  the rows belong to this state and this application
+      1  some rows could not be corrected, or a handler raises on some items
+      2  the command stopped early: an option, the application or the store is wrong, or nothing is to be taken over
+
+    \b
+    Examples:
+      streamfold adopt --engine dynamodb --table main=shop --dry-run
+      streamfold adopt --engine dynamodb --table main=shop --yes
+      streamfold adopt --from old_shop --engine dynamodb --table main=shop
+    """
+    given, runtime = opened.given, opened.runtime
+    adoption = Renaming(runtime, given.old) if given.old else Adoption(runtime)
+    if not given.dry_run:
+        for each in () if given.old else foreign_tables(runtime, opened.app.name):
+            table = each.table.name
+            note(f"Table {table!r} has rows of the state {each.state!r}, which must not be worked on any more.")
+        opened.confirm_writes()
+    with item_progress("adopting", None, shown=not given.json_output) as advance:
+        report = adoption.go(advance, dry_run=given.dry_run)
+    found = {"from": given.old, "dry_run": given.dry_run, **_adopted_object(report)}
+    return Report(_adopted_lines(report, dry_run=given.dry_run), found, bool(report.remaining or report.failed))
+
+
+def _adopted_object(report: AdoptionReport) -> dict[str, Any]:
+    return {
+        "items": report.items,
+        "moved": report.state_items,
+        "rows": report.rows,
+        "corrected": len(report.corrected),
+        "remaining": [{"row": list(map(str, each.row)), "why": each.why} for each in report.remaining],
+        "failed": len(report.failed),
+        "continued": report.continued,
+        "marked": report.marked,
+    }
+
+
+def _adopted_lines(report: AdoptionReport, *, dry_run: bool) -> Iterator[Printed]:
+    done = (
+        f"{counted(report.items, 'item')} with contributions, {counted(report.state_items, 'state item')} to be moved"
+    )
+    if dry_run:
+        yield f"Dry run: {done}. Nothing was written."
+        return
+    yield from first_lines(
+        report.failed,
+        lambda each: Note(f"Failed: item {item_text(each.item)}, {each.handler}: {printable(str(each.error))}"),
+        err=True,
+    )
+    yield from first_lines(
+        report.remaining, lambda each: Note(f"Left: row {row_text(each.row)}: {printable(each.why)}"), err=True
+    )
+    yield (
+        f"{counted(report.items, 'item')} with contributions, {counted(report.state_items, 'state item')} moved; "
+        f"{counted(report.rows, 'row')} compared, {len(report.corrected):,} corrected, {len(report.remaining):,} left."
+    )
+    if report.continued:
+        yield Note(
+            f"Rows of {', '.join(report.continued)} continue as they are: they follow from changes, and changes that "
+            "were lost with the other state stay lost."
+        )
+    if not report.marked:
+        yield Note("The tables were not marked: correct or remove the rows above, and run the command again.")

@@ -10,9 +10,12 @@ import click
 
 from streamfold.batch.process import check_application
 from streamfold.cli import shell
+from streamfold.cli.documents import open_server
 from streamfold.cli.items import item_text, name_text
 from streamfold.cli.output import Note, Report, counted, item_progress, note
 from streamfold.cli.session import Session, confirm, metered
+from streamfold.derivations.derivation import searches
+from streamfold.derivations.expected import ItemFailed
 from streamfold.derivations.search.indexes import (
     OPENED,
     Aliases,
@@ -25,13 +28,13 @@ from streamfold.derivations.search.indexes import (
 from streamfold.derivations.search.indexing import BOTH, BUILDING, SWAPPED, IndexMark
 from streamfold.derivations.search.local import LocalIndex
 from streamfold.derivations.search.opensearch import COMMAND_TRIES
-from streamfold.derivations.search.options import own_alias
+from streamfold.derivations.search.options import options_of, own_alias
 from streamfold.errors import SettingsError, printable
 from streamfold.jobs.job import Job, Jobs
 from streamfold.lifecycle.backfill import BackfillRun
-from streamfold.lifecycle.page import ItemFailed
 from streamfold.lifecycle.search import SAMPLE, IndexVerifier, Rebuild, TakeOver, VerifiedIndex, phase_text, repair
 from streamfold.lifecycle.sources import PAGE_ITEMS
+from streamfold.routes.application import Application
 from streamfold.settings.limits import SECONDS_A_DAY
 from streamfold.settings.readers import is_loopback
 
@@ -108,7 +111,7 @@ def create(opened: Session) -> Report:
     if opened.given.dry_run:
         text = f"PUT /{index.first}\n{json.dumps(index.body, indent=2, ensure_ascii=False)}"
         return Report([text], {"method": "PUT", "path": f"/{index.first}", "body": index.body})
-    server = opened.server()
+    server = open_server(opened)
     create_index(index, server)
     tried = try_versions(index, server, time.time())
     found = {"index": index.first, "alias": index.alias, "versions_hold": tried.holds, "why": tried.why}
@@ -134,7 +137,7 @@ def diff(opened: Session) -> Report:
     from streamfold.derivations.search.indexes import differences
 
     index = _index(opened)
-    found, where = differences(index, opened.server()), f"Index {index.alias} on {opened.settings.search}"
+    found, where = differences(index, open_server(opened)), f"Index {index.alias} on {opened.settings.search}"
     differs = Note(f"\n{where} differs from its declaration. {REMEDY}")
     lines = [*(printable(str(difference)) for difference in found), differs if found else f"{where} is as declared."]
     report = {"alias": index.alias, "differences": [difference._asdict() for difference in found]}
@@ -178,7 +181,7 @@ def purge(opened: Session) -> Report:
         )
     days = given.older_than or days_min
     before = int((time.time() - days * SECONDS_A_DAY) * 1000)
-    server = opened.server()
+    server = open_server(opened)
     count, removed, changed = count_hidden(server, alias, before), 0, 0
     server.calls.tries = COMMAND_TRIES  # not for the first request: a wrong address is reported at once
     removes = count and not given.dry_run
@@ -207,7 +210,7 @@ def _aliases(opened: Session, *, writes: bool) -> Aliases:
     check_application(opened.runtime, write=writes and is_local)
     if is_local:
         return LocalAliases(LocalIndex(opened.engine, accepts_of(opened.app.routes, opened.settings)))
-    server = opened.server()
+    server = open_server(opened)
     server.calls.tries = COMMAND_TRIES  # a run over all items must not end at one connection that breaks
     opened.locations[OPENED] = server
     aliases = ServerAliases(server)
@@ -487,3 +490,27 @@ def verify(opened: Session) -> Report:
         "wrong": [{"what": each.what, "id": each.id} for each in found.wrong],
     }
     return Report([*_wrong_notes(found), *lines], report, bool(remaining or found.failed))
+
+
+def hide_documents(opened: Session) -> dict[str, int]:
+    """Hides documents without an item, where one search has one index; returns how many of each index were wrong."""
+    found: dict[str, int] = {}
+    for route in searches(opened.app.routes) if opened.settings.search is not None else ():
+        if not options_of(route).index.fields:
+            index = find_index(opened.app.routes, options_of(route).index.text, opened.settings)
+            verifier = IndexVerifier(opened.runtime, index, open_server(opened), index.alias, 0)
+            wrong = verifier.verify(None, Random(0)).wrong  # noqa: S311 - all are compared
+            repair(opened.runtime, index, wrong)
+            found[index.alias] = len(wrong)
+    return found
+
+
+def other_indexes(app: Application) -> Iterator[str]:
+    """What remains to be done for searches with several indexes."""
+    for route in searches(app.routes):
+        if fields := options_of(route).index.fields:
+            yield (
+                f"Search {route.name!r} has an index for each {', '.join(field.name for field in fields)}: streamfold "
+                "search verify INDEX --full --repair hides documents of items that the table does not have, for each "
+                "of them."
+            )

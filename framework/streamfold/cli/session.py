@@ -22,7 +22,7 @@ from streamfold.app import App
 from streamfold.batch.manifest import RETIRED, Manifest, read_manifest
 from streamfold.batch.process import check_application, check_settings, undeclared_names
 from streamfold.cli.output import can_ask, note, warn
-from streamfold.derivations.search.indexes import searches_of
+from streamfold.derivations.derivation import searches
 from streamfold.engines.embedded import EmbeddedEngine
 from streamfold.engines.memory import MemoryEngine
 from streamfold.engines.protocol import Engine, KeptState
@@ -41,7 +41,6 @@ from streamfold.settings.readers import READERS, is_loopback, read_path
 from streamfold.writes.guarded import RowKey
 
 if TYPE_CHECKING:
-    from streamfold.derivations.search.opensearch import OpenSearchIndex
     from streamfold.engines.dynamodb import DynamoEngine
 
 PROGRAM = "streamfold"
@@ -200,25 +199,8 @@ class Session:
 
     def confirm_documents(self) -> None:
         """Prints the server that documents are written to, unless it is on a loopback, and asks unless ``--yes``."""
-        if self.settings.search and searches_of(self.app.routes) and not is_loopback(self.settings.search):
+        if self.settings.search and searches(self.app.routes) and not is_loopback(self.settings.search):
             confirm(f"This writes documents to {self.settings.search}.", yes=self.given.yes)
-
-    def documents_to_server(self) -> None:
-        """Makes the server of ``--search-url`` the destination of documents."""
-        from streamfold.derivations.search.indexes import OPENED
-
-        if not searches_of(self.app.routes):
-            raise SettingsError("--search-url is the server of documents: the application has no search.")
-        self.locations[OPENED] = self.server()
-
-    def server(self) -> "OpenSearchIndex":
-        """The search server of the settings. Raises ``SettingsError`` if none is set."""
-        from streamfold.derivations.search.opensearch import open_search
-
-        if self.settings.search is None:
-            raise SettingsError("No search server is named: expected --search-url https://HOST, or STREAMFOLD_SEARCH.")
-        server: OpenSearchIndex = self.close_later(open_search(self.settings))
-        return server
 
 
 def confirm(text: str, *, yes: bool, to: str = " to go on") -> None:

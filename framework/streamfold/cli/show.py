@@ -1,17 +1,15 @@
 """``streamfold show`` prints derived rows, source items, state items, documents or a page of a feed."""
 
-import json
 import time
-from collections.abc import Iterable, Iterator, Mapping, Sequence
-from datetime import UTC, datetime
+from collections.abc import Iterator, Sequence
 from functools import partial
 from heapq import merge
 from itertools import groupby, islice
-from typing import Any, NamedTuple
+from typing import Any
 
 from streamfold.app import App
 from streamfold.cli import shell
-from streamfold.cli.explain import other_things, sink_of
+from streamfold.cli.explain import other_things
 from streamfold.cli.items import (
     Expiry,
     derived_items,
@@ -19,31 +17,22 @@ from streamfold.cli.items import (
     items_near,
     key_values,
     keyed_items,
-    name_text,
     present,
     sort_key,
-    values_text,
 )
-from streamfold.cli.output import LIMIT_ON_TERMINAL, Grid, Note, Printed, Report, some_lines
+from streamfold.cli.output import LIMIT_ON_TERMINAL, Note, Printed, Report, some_lines
 from streamfold.cli.session import Session, real_tables
-from streamfold.derivations.feed.kind import feed_routes, post_seconds
-from streamfold.derivations.search.documents import document_text, index_of, index_template, own_fields
-from streamfold.derivations.search.indexes import find_index, index_fields, searches_of
-from streamfold.derivations.search.local import LocalIndex, local_indexes
-from streamfold.derivations.search.options import GONE, GONE_AT, options_of, shown_index
-from streamfold.derivations.search.sink import Found
+from streamfold.derivations.derivation import derivation
 from streamfold.engines.protocol import Engine, StoredItem
 from streamfold.errors import KeyValueError, SettingsError
-from streamfold.keys.field import datetime_text
 from streamfold.keys.key import Key
 from streamfold.keys.table import Table
 from streamfold.ledger.schema import Schema
 from streamfold.lifecycle.explain import Explaining
-from streamfold.read.feeds import LIMIT, PULLS_MOST, BotoQueries, EngineQueries, Feed, Queries, page
+from streamfold.read.feeds import LIMIT, PULLS_MOST, BotoQueries, EngineQueries, Feed, newest_seconds, page
 from streamfold.records.values import encode, to_json, to_sorted_json
 from streamfold.routes.application import unknown_handler
-from streamfold.routes.route import Fields, Route
-from streamfold.settings import Settings
+from streamfold.routes.route import Fields
 
 SORTED_ITEMS_MAX = 200_000
 """Items that are sorted in memory if the store does not sort. Without a bound, a large table would exhaust memory."""
@@ -113,7 +102,11 @@ def show(opened: Session) -> Report:
     """
     if opened.given.feed is not None:
         return _feed_report(opened)
-    return _items_report(opened) if opened.given.index is None else _documents_report(opened)
+    if opened.given.index is None:
+        return _items_report(opened)
+    from streamfold.cli.documents import documents_report
+
+    return documents_report(opened)
 
 
 def _items_report(opened: Session) -> Report:
@@ -201,108 +194,27 @@ def _matching(
             yield item
 
 
-def _documents_report(opened: Session) -> Report:
-    """The documents of an index. Raises ``SettingsError`` for an unknown name."""
-    given = opened.given
-    index = find_index(opened.app.routes, given.index, opened.settings)
-    sink = sink_of(opened)
-    sink.check(index.alias)
-    found = sink.documents(index.alias, hidden=given.hidden)
-    made = (
-        f"Documents of search {index.route.name!r}, each made of the item of its id: streamfold explain ID --index "
-        f"{given.index} shows items and versions."
-    )
-
-    def lines() -> Iterator[Printed]:
-        any_document = False
-        for line in some_lines(found, given.limit, partial(_documents_grid, raw=given.raw), "documents"):
-            any_document = any_document or isinstance(line, Grid)
-            yield line
-        if any_document:
-            yield Note(made)
-
-    return Report(lines(), (document_json(each, raw=given.raw) for each in islice(found, given.limit)))
-
-
-def _documents_grid(documents: Iterable[Found], *, raw: bool = False) -> Grid:
-    cells = ([name_text(each.id), _document_text(each, raw=raw)] for each in documents)
-    return Grid(("id", "document"), cells, long=True)
-
-
-def _document_text(found: Found, *, raw: bool = False) -> str:
-    if GONE in found.body and not raw:
-        return f"hidden since {_hidden_at(found.body)}"
-    return values_text(dict(sorted((found.body if raw else own_fields(found.body)).items())))
-
-
-def document_json(found: Found, *, raw: bool = False) -> str:
-    """A document as one JSON object, numbers with all their digits."""
-    line: dict[str, Any] = {"id": found.id, "version": found.version}
-    if GONE in found.body:
-        line["hidden_at"] = _hidden_at(found.body)
-    return document_text({**line, "document": found.body if raw else own_fields(found.body)}).decode()
-
-
-def _hidden_at(body: Mapping[str, Any]) -> str:
-    return datetime_text(datetime.fromtimestamp(int(body[GONE_AT]) / 1000, UTC))
-
-
-class DocumentSamples(NamedTuple):
-    """Some documents of a search, with the names of their indexes."""
-
-    route: Route
-    found: list[tuple[str, Found]]
-
-    def lines(self) -> Iterator[Printed]:
-        """The documents for a person, below the name of their index."""
-        yield f"\nindex {shown_index(self.route)}  ({self.route.name})"
-        if not self.found:
-            yield "no documents"
-        elif options_of(self.route).index.fields:
-            cells = ([name, name_text(each.id), _document_text(each)] for name, each in self.found)
-            yield Grid(("index", "id", "document"), cells, long=True)
-        else:
-            yield _documents_grid(each for _, each in self.found)
-
-    def json(self) -> Iterator[str]:
-        return (f'{{"index":{json.dumps(name)},{document_json(each)[1:]}' for name, each in self.found)
-
-
-def local_samples(app: App, engine: Engine, settings: Settings, most: int) -> Iterator[DocumentSamples]:
-    """Up to so many documents of each search in a local state."""
-    routes = searches_of(app.routes)
-    known = local_indexes(engine) if any(options_of(route).index.fields for route in routes) else []
-    index = LocalIndex(engine)
-    for route in routes:
-        if options_of(route).index.fields:
-            template = index_template(route, settings)
-            names = [name for name in known if index_fields(route, template, name) is not None]
-        else:
-            names = [index_of(route, {}, settings)]
-        found = ((name, each) for name in names for each in index.documents(name))
-        yield DocumentSamples(route, list(islice(found, most)))
-
-
 def _feed_report(opened: Session) -> Report:
     """One page of a reader's feed, as ``streamfold.read.feed`` gives it.
 
     Raises ``SettingsError`` for an unknown feed, a text that is no reader, or a cursor of another feed.
     """
     app, settings, given = opened.app, opened.settings, opened.given
-    feeds = {route.name: route for route in feed_routes(app)}
+    feeds = {route.name: route for route in app.routes if derivation(route).joins_items}
     if not feeds:
         raise SettingsError(f"--feed {given.feed!r}: the application has no feed; router.feed declares one.")
     if given.feed not in feeds:
         raise unknown_handler("--feed", given.feed, sorted(feeds))
     route = feeds[given.feed]
     reader = _reader(route.into[0], given.partition)
-    queries: Queries = EngineQueries(opened.engine)
+    queries: BotoQueries | EngineQueries = EngineQueries(opened.engine)
     if not opened.store.is_local:
         client: Any = opened.engine.client  # type: ignore[attr-defined]  # the only other engine
         queries = BotoQueries({name: (client, real) for name, (_, real) in real_tables(app, settings).items()})
     now = time.time()
     if (stream := opened.engine.own_stream) is not None:
-        now = stream.clock_seconds or _newest_post(route, queries, reader)
+        # With the real time, a replay of last year's records without times would show empty feeds.
+        now = stream.clock_seconds or newest_seconds(route, queries, reader, now)
     try:
         found = page(route, queries, reader, given.limit or LIMIT, given.cursor, PULLS_MOST, now, time.time())
     except ValueError as error:
@@ -327,16 +239,6 @@ def _reader(into: Key, text: str | None) -> Fields:
         lacking = "needs a PARTITION, the key of a reader" if text is None else f"knows no reader {text!r}"
         raise SettingsError(f"--feed {lacking}: expected {into.partition.text} filled in, or {names}.")
     return fields
-
-
-def _newest_post(route: Route, queries: Queries, reader: Fields) -> float:
-    """The time of a reader's newest post, for a state of records without times.
-
-    With the real time, a replay of last year's records would show empty feeds.
-    """
-    newest = page(route, queries, reader, 1, None, PULLS_MOST, 0.0, time.time()).rows
-    fields = route.into[0].match(newest[0]) if newest else None
-    return time.time() if fields is None else post_seconds(route, fields)
 
 
 def _feed_lines(table: Table, rows: Sequence[StoredItem], found: Feed) -> Iterator[Printed]:

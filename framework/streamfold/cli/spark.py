@@ -20,6 +20,7 @@ from streamfold.app import App
 from streamfold.cli.jobs import note_failed, with_fan_outs
 from streamfold.cli.session import Store, load_application, make_settings, metered, open_store
 from streamfold.cli.work import add_page, lag_of, page_line
+from streamfold.derivations.expected import RowDifference, VerifiedRows
 from streamfold.engines.protocol import ScanCursor, ScanPage, Segment
 from streamfold.errors import EngineError, SettingsError, shortened
 from streamfold.jobs.job import Job, Jobs
@@ -27,16 +28,7 @@ from streamfold.keys.table import Table
 from streamfold.ledger.schema import Schema
 from streamfold.lifecycle.backfill import BackfillProgress, BackfillRun, RunHooks, job_segments
 from streamfold.lifecycle.exports import Export, open_export
-from streamfold.lifecycle.rows import (
-    FAILED,
-    ItemError,
-    RowDifference,
-    RowSum,
-    VerifiedRows,
-    compared,
-    contributed,
-    verified_routes,
-)
+from streamfold.lifecycle.rows import FAILED, ItemError, RowSum, compared, contributed, verified_routes
 from streamfold.lifecycle.rows import joined as joined_sums
 from streamfold.records.change import ItemKey
 from streamfold.routes.route import Route
@@ -291,7 +283,3 @@ class SparkRun(NamedTuple):
             raise EngineError(
                 f"Spark gave the run up: {shortened(str(error))}. What was done is kept; a second run writes the rest."
             ) from error
-
-
-def _by_row(key: tuple[str, str]) -> int:
-    return row_hash(key[0])

@@ -4,7 +4,7 @@ import os
 from collections.abc import Collection, Iterator, Mapping, Sequence
 from dataclasses import asdict
 from shlex import quote
-from typing import Any, NamedTuple
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 from streamfold.app import App
 from streamfold.cli.items import (
@@ -21,13 +21,10 @@ from streamfold.cli.items import (
 )
 from streamfold.cli.output import SHOWN_MAX, Grid, Note, Printed, counted
 from streamfold.cli.session import DEFAULT_STATE, Session, default_application, program, user_frames
-from streamfold.cli.show import DocumentSamples, local_samples
 from streamfold.commit.outcome import Failure, first_of_handlers
 from streamfold.commit.plan import Deferred, Plan, Transaction
 from streamfold.derivations import COUNTED_WORDS
-from streamfold.derivations.derivation import derivation
-from streamfold.derivations.search.indexes import searches_of
-from streamfold.derivations.search.options import options_of, shown_index
+from streamfold.derivations.derivation import derivation, searches
 from streamfold.errors import manual, plain, printable
 from streamfold.records.images import hidden
 from streamfold.records.values import to_json
@@ -36,6 +33,9 @@ from streamfold.replay.replay import FailedRecord, PlannedWrites, Summary, as_co
 from streamfold.settings import Settings
 from streamfold.writes import guarded
 from streamfold.writes.descriptions import conditions
+
+if TYPE_CHECKING:
+    from streamfold.cli.documents import DocumentSamples
 
 UNROUTED_SHOWN_MAX = 10
 FAILURES_SHOWN_MAX = 10
@@ -82,11 +82,20 @@ class Written(NamedTuple):
         at = f" --endpoint-url {store.endpoint_url}" if store.endpoint_url else ""
         return f" --engine dynamodb{at}{''.join(f' --table {name}={real}' for name, real in self.real_names.items())}"
 
-    def documents(self) -> list[DocumentSamples]:
+    def documents(self) -> "list[DocumentSamples]":
         """The documents of a local state that are printed."""
         local = self.opened.store.is_local and self.opened.given.search_url is None
         most = self.rows_max if local and not self.opened.given.dry_run else 0
-        return list(local_samples(self.app, self.opened.engine, self.opened.settings, most)) if most else []
+        return samples_of(self.opened, most) if most else []
+
+
+def samples_of(opened: Session, most: int) -> "list[DocumentSamples]":
+    """Up to so many documents of each search of an application, in its local state."""
+    if not searches(opened.app.routes):
+        return []
+    from streamfold.cli.documents import local_samples
+
+    return list(local_samples(opened.app, opened.engine, opened.settings, most))
 
 
 def summary_json(written: Written) -> str:
@@ -351,17 +360,17 @@ def _documents(written: Written) -> str | None:
     opened, url = written.opened, written.opened.given.search_url
     if url:  # the documents are on the server, so the first search that had records
         records = written.summary.report.records
-        found = (route for route in searches_of(written.app.routes) if records[route.name])
+        found = (route for route in searches(written.app.routes) if records[route.name])
     elif not opened.store.is_local or written.store is None:
         return None
     else:
-        local = local_samples(written.app, opened.engine, opened.settings, 1)
-        found = (each.route for each in local if each.found)
+        found = (each.route for each in samples_of(opened, 1) if each.found)
     route = next(found, None)
     if route is None:
         return None
-    name = "NAME" if options_of(route).index.fields else shown_index(route)
-    return f" --index {name}{f' --search-url {url}' if url else written.store}"
+    from streamfold.cli.documents import typed_index
+
+    return f" --index {typed_index(route)}{f' --search-url {url}' if url else written.store}"
 
 
 def plan_lines(plan: Plan, settings: Settings) -> Iterator[str]:

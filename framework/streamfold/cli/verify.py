@@ -6,28 +6,18 @@ from random import Random
 from typing import Any, NamedTuple
 
 from streamfold.app import App
-from streamfold.cli import shell
-from streamfold.cli.explain import contribution_text, unseen_object, unseen_text
-from streamfold.cli.items import item_object, item_text, values_text
+from streamfold.cli import repair, shell
+from streamfold.cli.explain import contribution_text
+from streamfold.cli.items import item_object, item_text
 from streamfold.cli.jobs import followed_chains
-from streamfold.cli.output import BOTH, SHOWN_MAX, Note, Printed, Report, counted, difference_lines, item_progress, warn
-from streamfold.cli.repair import (
-    FailedElsewhere,
-    GivenItems,
-    failed_lines,
-    failed_object,
-    repaired_items,
-    repaired_lines,
-    repaired_object,
-)
+from streamfold.cli.output import BOTH, Printed, Report, counted, difference_lines, item_progress, warn
 from streamfold.cli.session import Session, chosen_routes, left_out
-from streamfold.derivations.audit.kind import audit_routes
-from streamfold.derivations.derivation import derivation
-from streamfold.errors import SettingsError, printable
+from streamfold.derivations.derivation import audits, derivation
+from streamfold.derivations.expected import ItemFailed, RowsCorrected, VerifiedRows
+from streamfold.errors import SettingsError
 from streamfold.keys.table import MAIN, STATE
 from streamfold.ledger.contribution import stored_rows
 from streamfold.lifecycle.exports import Export, open_export
-from streamfold.lifecycle.other_repair import OtherCorrection
 from streamfold.lifecycle.other_rows import (
     OtherRows,
     VerifiedExports,
@@ -36,23 +26,14 @@ from streamfold.lifecycle.other_rows import (
     is_compared,
     verify_exports,
 )
-from streamfold.lifecycle.page import Difference, ItemFailed, Pages
-from streamfold.lifecycle.row_repair import RowCorrection, RowsCorrected, RowsReconciled
-from streamfold.lifecycle.rows import (
-    UNFOUNDED,
-    RowDifference,
-    RowsVerifier,
-    ShownRow,
-    VerifiedRows,
-    verified_routes,
-)
+from streamfold.lifecycle.page import Difference, Pages
+from streamfold.lifecycle.row_repair import RowCorrection
+from streamfold.lifecycle.rows import RowsVerifier, verified_routes
 from streamfold.lifecycle.sources import pages, unfilled, wanted_routes
 from streamfold.lifecycle.verify import Verified, Verifier, idle_backlinks
-from streamfold.records.values import encode
 from streamfold.routes.application import Application
 from streamfold.routes.route import Route
 from streamfold.settings import Settings
-from streamfold.writes.guarded import RowKey
 
 SAMPLE_ITEMS = 10_000
 TOLERANCE_SECONDS = 60.0
@@ -226,9 +207,9 @@ def _items_report(opened: Session, routes: Sequence[Route]) -> Report:
     """Compares items, with ``--repair`` derives those that differ again, and then compares the rows."""
     app, given, every = opened.app, opened.given, not opened.given.handlers
     found = _verified(opened, routes)
-    items = GivenItems.each_once(each.item for each in (*found.different, *found.pending))
+    items = repair.GivenItems.each_once(each.item for each in (*found.different, *found.pending))
     wanted = given.repair and items.number > 0
-    repaired = repaired_items(opened, routes, items, dry_run=False) if wanted else None
+    repaired = repair.repaired_items(opened, routes, items, dry_run=False) if wanted else None
     rows, missed = None, _not_compared(opened, routes, every=every, rows=False)
     # Rows may be wrong though the state agrees with all items. While it does not agree, every row of a differing item
     # would be reported twice.
@@ -243,14 +224,14 @@ def _items_report(opened: Session, routes: Sequence[Route]) -> Report:
         if (found.pending or any(each.handler not in why for each in found.different)) and repaired is None:
             yield NEXT_ITEMS
         if repaired is not None:
-            yield from repaired_lines(repaired)
+            yield from repair.repaired_lines(repaired)
         if rows is not None:
             yield from _compared_lines(rows)
         yield from _not_compared_lines(missed)
 
     def json() -> dict[str, Any]:
         report = _verified_object(app, [route.name for route in routes], found)
-        report["repaired"] = None if repaired is None else repaired_object(app, repaired)
+        report["repaired"] = None if repaired is None else repair.repaired_object(app, repaired)
         return report | ({} if rows is None else {"rows": _compared_object(app, rows)}) | _missed_object(missed)
 
     return Report(lines(), json, bool(found.different or found.failed or (rows and rows.differs)))
@@ -295,7 +276,7 @@ def _verified_lines(found: Verified, why: Mapping[str, str]) -> Iterator[Printed
             f"Handler {name!r} {why[name]}, and was not backfilled: {counted(count, 'older item')} "
             f"{'is' if count == 1 else 'are'} not in its rows. Next: streamfold backfill {name}"
         )
-    yield from failed_lines(found.failed)
+    yield from repair.failed_lines(found.failed)
     yield (
         f"{counted(found.items, 'item')}: {found.equal:,} equal, {len(found.different):,} different, "
         f"{found.moving:,} moving, {len(found.failed):,} failed."
@@ -321,7 +302,7 @@ def _verified_object(app: Application, handlers: Sequence[str], found: Verified)
             | ({"without_backlink": each.lacking} if each.lacking else {})
             for each in found.different
         ],
-        "failed": [failed_object(app, failed) for failed in found.failed],
+        "failed": [repair.failed_object(app, failed) for failed in found.failed],
         **({"pending": pending} if pending else {}),
         **({} if found.idle_backlinks is None else {"idle_backlinks": found.idle_backlinks}),
     }
@@ -333,13 +314,13 @@ def _routes_with_rows(opened: Session, names: Sequence[str]) -> list[Route]:
     Rows of histories follow from changes: ``chosen_routes`` has none of their handlers.
     """
     app = opened.app
-    histories = {route.name: route for route in audit_routes(app) if is_compared(app, route)}
+    histories = {route.name: route for route in audits(app) if is_compared(route)}
     for name in names:
         if name in histories and (why := left_out(opened, histories[name])):
             raise SettingsError(f"Handler {name!r} {why}: its rows are not kept up to date.")
     others = [name for name in names if name not in histories]
     found = chosen_routes(opened, others) if others or not names else []
-    found = [route for route in found if is_compared(app, route) or _contributes(route, bool(names))]
+    found = [route for route in found if is_compared(route) or _contributes(route, bool(names))]
     return found + [
         route for name, route in histories.items() if name in names or not (names or left_out(opened, route))
     ]
@@ -358,10 +339,11 @@ def compared_rows(opened: Session, routes: Sequence[Route], *, every: bool) -> C
     if opened.given.repair:
         corrected = RowCorrection(runtime, verifier.expiring).correct([each.row for each in found.different])
         followed_chains(opened)
+    other_rows = OtherRows(runtime, **how)
     for route in routes:
-        found.add(others := OtherRows(runtime, **how).verify([route]))
+        found.add(others := other_rows.verify([route]))
         if corrected is not None:
-            others_corrected = OtherCorrection(runtime, **how).correct(route, others)
+            others_corrected = other_rows.correct(route, others)
             corrected.corrected.extend(others_corrected.corrected)
             corrected.remaining.extend(others_corrected.remaining)
     names = dict.fromkeys(route.name for route in (*verifier.routes, *routes))
@@ -375,8 +357,13 @@ def _compared_lines(rows: ComparedRows) -> Iterator[Printed]:
     """The first differences, counts, and the next step or the corrections. For handlers that no backfill has filled,
     only the number of rows: a correction by the state would not change these rows.
     """
-    new = {each.row: route for each in rows.found.different for route in rows.unfilled if _writes(route, each.row)}
-    yield from _rows_lines(rows.found, new)
+    new = {
+        each.row: route
+        for each in rows.found.different
+        for route in rows.unfilled
+        if any(key.takes(each.row) for key in route.writes)
+    }
+    yield from repair.rows_lines(rows.found, new)
     for route, why in rows.unfilled.items():
         if count := sum(1 for each in new.values() if each is route):
             yield (
@@ -384,105 +371,14 @@ def _compared_lines(rows: ComparedRows) -> Iterator[Printed]:
                 f"Next: streamfold backfill {route.name}"
             )
     if rows.corrected is not None:
-        yield from _corrected_lines(rows.corrected)
+        yield from repair.corrected_lines(rows.corrected)
     elif len(new) < len(rows.found.different):
         yield NEXT_ROWS
 
 
-def _writes(route: Route, row: RowKey) -> bool:
-    """Whether a row has a key that a handler writes."""
-    return any(
-        key.table.name == row[0] and key.match(dict(zip(key.table.attributes, row[1:], strict=False))) is not None
-        for key in route.writes
-    )
-
-
-def _rows_lines(found: VerifiedRows, passed_over: Collection[RowKey] = ()) -> Iterator[Printed]:
-    """The first differences, without the rows of ``passed_over``, and counts."""
-
-    def row(shown: ShownRow | None) -> str:
-        return "" if shown is None else values_text(dict(sorted(shown.items()))) or "no attributes"
-
-    def sides(each: RowDifference) -> dict[str, str]:
-        unseen = f"  ({unseen_text(each.unseen)})" if each.unseen else ""
-        if each.what == UNFOUNDED:
-            return {BOTH: f"{row(each.shown)}{unseen or f'  ({unseen_text({})})'}"}
-        return {"shown": row(each.shown), "expected": f"{row(each.expected)}{unseen}"}
-
-    different = [each for each in found.different if each.row not in passed_over]
-    yield from difference_lines(different, lambda each: f"{each.what.capitalize()}: {item_text(each.row)}", sides)
-    yield from failed_lines(found.failed)
-    yield (
-        f"{counted(found.rows, 'row')}: {len(found.different):,} different, {found.moving:,} moving; a handler failed "
-        f"on {counted(len(found.failed), 'item')}."
-    )
-    if found.pending:
-        yield _pending_line(found)
-    if found.writers:
-        items = counted(found.writers, "item")
-        yield f"{items} of the application at keys of rows to which nothing contributes: no command changes them."
-
-
-def _corrected_lines(corrected: RowsCorrected) -> Iterator[Printed]:
-    for each in corrected.remaining[:SHOWN_MAX]:
-        yield Note(f"Not corrected: {item_text(each.row)}: {printable(str(each.why))}")
-    rows = counted(len(corrected.corrected), "row")
-    yield f"Corrected by the state: {rows}. Not corrected: {len(corrected.remaining):,}."
-
-
-def reconciled_lines(rows: RowsReconciled) -> Iterator[Printed]:
-    """The comparison and the corrections of rows at the end of a rebuild."""
-    yield f"{counted(rows.compared.rows, 'row')} compared with the sum of all items."
-    if rows.compared.pending:
-        yield _pending_line(rows.compared)
-    yield from _corrected_lines(rows.corrected)
-
-
-def reconciled_object(app: Application, rows: RowsReconciled | None) -> dict[str, Any]:
-    """The same as JSON; empty if rows were not compared."""
-    if rows is None:
-        return {}
-    return {"rows": rows.compared.rows, **_pending_object(rows.compared), **_corrected_object(app, rows.corrected)}
-
-
 def _compared_object(app: Application, rows: ComparedRows) -> dict[str, Any]:
-    report = _rows_object(app, rows.handlers, rows.found) | _corrected_object(app, rows.corrected)
+    report = repair.rows_object(app, rows.handlers, rows.found) | repair.corrected_object(app, rows.corrected)
     return report | _missed_object(rows.not_compared)
-
-
-def _rows_object(app: Application, handlers: Sequence[str], found: VerifiedRows) -> dict[str, Any]:
-    def row(each: ShownRow | None) -> Any:
-        return None if each is None else encode(dict(each))["M"]
-
-    different = [
-        item_object(app, each.row)
-        | {"what": each.what, "shown": row(each.shown), "expected": row(each.expected)}
-        | ({"unseen": unseen_object(each.unseen)} if each.unseen else {})
-        for each in found.different
-    ]
-    failed = [failed_object(app, each) for each in found.failed]
-    counts = {"rows": found.rows, "moving": found.moving, **_pending_object(found)}
-    counts |= {"items_of_writers": found.writers} if found.writers else {}
-    return {"application": app.name, "handlers": [*handlers], **counts, "different": different, "failed": failed}
-
-
-def _pending_line(found: VerifiedRows) -> str:
-    them = "it" if found.pending == 1 else "them"
-    rows = counted(found.pending, "row")
-    return f"{rows} not compared: additions to {them} are pending. Next: streamfold buckets shows them."
-
-
-def _pending_object(found: VerifiedRows) -> dict[str, int]:
-    return {"pending_rows": found.pending} if found.pending else {}
-
-
-def _corrected_object(app: Application, corrected: RowsCorrected | None) -> dict[str, Any]:
-    return {
-        "mended": None if corrected is None else [item_object(app, row) for row in corrected.corrected],
-        "left": None
-        if corrected is None
-        else [item_object(app, each.row) | {"why": each.why} for each in corrected.remaining],
-    }
 
 
 def _not_compared(opened: Session, routes: Collection[Route], *, every: bool, rows: bool = True) -> list[NotCompared]:
@@ -492,12 +388,12 @@ def _not_compared(opened: Session, routes: Collection[Route], *, every: bool, ro
     """
     others = [route for route in opened.app.routes if every and route not in routes]
     found = [_why_not(opened, route, rows=rows) for route in others]
-    audits = [route for route in routes if rows and route in audit_routes(opened.app)]
-    if audits:
+    own = [route for route in routes if rows and route in audits(opened.app)]
+    if own:
         found.append(
             NotCompared(None, "rows of histories but the newest of each item", "streamfold audit verify --all")
         )
-    for route in audits:
+    for route in own:
         if (since := opened.manifest.partial_since(route.name)) is not None:
             why = f"items without a history of {route.name!r}, which is partial since {since}"
             found.append(NotCompared(None, why, f"streamfold backfill {route.name} --opening"))
@@ -508,7 +404,7 @@ def _why_not(opened: Session, route: Route, *, rows: bool) -> NotCompared:
     kind = f"it is of kind {route.kind}"
     if why := left_out(opened, route):
         return NotCompared(route.name, f"it {why}")
-    if not rows and is_compared(opened.app, route):
+    if not rows and is_compared(route):
         why = f"{kind}, and the state holds no contributions of it"
         return NotCompared(route.name, why, f"streamfold verify --rows {route.name}")
     if verified_by := derivation(route).verified_by:
@@ -543,7 +439,7 @@ def _exports_report(opened: Session) -> Report:
     found = _on_spark(opened, routes, exports) if spark else verify_exports(app, settings, routes, exports, warn)
 
     def lines() -> Iterator[Printed]:
-        yield from _rows_lines(found.rows)
+        yield from repair.rows_lines(found.rows)
         if found.items is not None:
             yield from _verified_lines(found.items, {})
         yield from (f"Not compared: handler {name!r}: {why}." for name, why in missed.items())
@@ -553,7 +449,7 @@ def _exports_report(opened: Session) -> Report:
     report = {
         **_verified_object(app, handlers, found.items or Verified()),
         "time": found.time,
-        "rows": _rows_object(app, handlers, found.rows),
+        "rows": repair.rows_object(app, handlers, found.rows),
         "not_compared": [{"handler": name, "why": why} for name, why in missed.items()],
     }
     items = found.items and (found.items.different or found.items.failed)
@@ -606,5 +502,5 @@ def _on_spark(opened: Session, routes: Sequence[Route], exports: Mapping[str, Ex
     manifests = {name: export.location for name, export in exports.items()}
     location = AppLocation.here(opened.given.application, opened.given.tables)
     rows, failed = verified_on_spark(location, app, routes, manifests, opened.given.spark_master)
-    rows.failed += [ItemFailed(each.item, each.handler, FailedElsewhere(each.error)) for each in failed]
+    rows.failed += [ItemFailed(each.item, each.handler, repair.FailedElsewhere(each.error)) for each in failed]
     return VerifiedExports(time, rows, None)

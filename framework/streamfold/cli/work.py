@@ -18,13 +18,12 @@ import click
 
 from streamfold.app import App
 from streamfold.batch.process import check_application
-from streamfold.cli import shell
+from streamfold.cli import repair, shell
 from streamfold.cli.items import item_of
 from streamfold.cli.jobs import keys_text, note_failed, with_fan_outs
 from streamfold.cli.output import Report, counted, echo, note, write
-from streamfold.cli.repair import FailedElsewhere, check_failed_file, failed_keys, failed_object
 from streamfold.cli.session import GivenOptions, Session, metered
-from streamfold.cli.verify import reconciled_lines, reconciled_object
+from streamfold.derivations.expected import ItemFailed
 from streamfold.errors import EngineError, NotStarted, SettingsError, shortened
 from streamfold.jobs.job import Jobs
 from streamfold.jobs.rates import StreamLag, iterator_age
@@ -39,7 +38,7 @@ from streamfold.lifecycle.backfill import (
     job_segments,
     job_to_carry,
 )
-from streamfold.lifecycle.page import ItemFailed, PageReport
+from streamfold.lifecycle.page import PageReport
 from streamfold.lifecycle.row_repair import reconcile_rows
 from streamfold.records.values import to_json
 
@@ -128,14 +127,14 @@ def work(opened: Session) -> Report:
         return Report([text], text)
     if given.job is None:
         raise click.UsageError("Missing argument 'JOB'.")
-    check_failed_file(given.failed)
+    repair.check_failed_file(given.failed)
     worker = _Worker(opened)
     if given.from_input:
         worker.from_input()
         return Report()
     if given.end:
         return worker.end()
-    with failed_keys(opened.app, given.failed, goes_on=True) as keep:
+    with repair.failed_keys(opened.app, given.failed, goes_on=True) as keep:
         return worker.do(given.parts, keep)
 
 
@@ -184,8 +183,11 @@ class _Worker:
         rows = reconcile_rows(self.runtime, job.handlers) if job.what == REBUILD else None
         ended = end_job(self.runtime, job.id)
         counts = ", ".join(f"{number:,} {word}" for word, number in ended.counts.items())
-        lines: list[Printed] = [f"Job {ended.id} has ended: {counts}.", *(reconciled_lines(rows) if rows else ())]
-        found = {"job": ended.id, "ended": True, **ended.counts, **reconciled_object(self.app, rows)}
+        lines: list[Printed] = [
+            f"Job {ended.id} has ended: {counts}.",
+            *(repair.reconciled_lines(rows) if rows else ()),
+        ]
+        found = {"job": ended.id, "ended": True, **ended.counts, **repair.reconciled_object(self.app, rows)}
         return Report(lines, found, bool(rows and rows.corrected.remaining))
 
     def from_input(self) -> None:
@@ -250,7 +252,7 @@ def _shuffled(numbers: list[int]) -> list[int]:
 def page_line(app: App, found: BackfillProgress) -> str:
     """The outcome of a page, as a line from one process to another."""
     report = found.report
-    failed = [failed_object(app, each) for each in report.failed]
+    failed = [repair.failed_object(app, each) for each in report.failed]
     counts = {name: getattr(report, name) for name in COUNTS}
     return to_json({"read": found.read, "unkeyed": found.unkeyed, "waits": found.waits, **counts, "failed": failed})
 
@@ -264,7 +266,9 @@ def add_page(app: App, run: "BackfillRun", line: Mapping[str, Any]) -> None:
     """Adds the line of another process to the progress of a run, and keeps the failed items."""
     progress = run.progress
     failed = [
-        ItemFailed(item_of(app, each, "a line of another process"), each["handler"], FailedElsewhere(each["error"]))
+        ItemFailed(
+            item_of(app, each, "a line of another process"), each["handler"], repair.FailedElsewhere(each["error"])
+        )
         for each in line["failed"]
     ]
     run.hooks.keep(failed)

@@ -27,13 +27,7 @@ from streamfold.commit.mover import LostRow, Mover
 from streamfold.commit.outcome import Failed
 from streamfold.commit.transactions import all_in_slots, read_state
 from streamfold.engines.protocol import Entries
-from streamfold.errors import (
-    Contended,
-    EngineError,
-    EngineUnavailable,
-    HandlerError,
-    damaged,
-)
+from streamfold.errors import Contended, EngineError, EngineUnavailable, HandlerError, damaged
 from streamfold.ledger.contribution import LedgerItem, stored_rows
 from streamfold.ledger.deltas import (
     BUCKETS,
@@ -54,10 +48,7 @@ from streamfold.ledger.step import Step
 from streamfold.records.change import Change
 from streamfold.routes.route import Route
 from streamfold.runtime import SHARED_SECONDS, Runtime
-from streamfold.writes.guarded import (
-    DeleteState,
-    SwapText,
-)
+from streamfold.writes.guarded import DeleteState, SwapText
 
 if TYPE_CHECKING:
     from streamfold.writes.guarded import (

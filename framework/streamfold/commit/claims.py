@@ -5,27 +5,14 @@ from functools import partial
 from typing import Any, NamedTuple
 
 from streamfold.commit.pending import Progress
-from streamfold.commit.plan import (
-    Transaction,
-    Unit,
-    pack,
-    without,
-)
-from streamfold.commit.transactions import (
-    in_slots,
-    read_rows,
-    send,
-)
+from streamfold.commit.plan import Transaction, Unit, pack, without
+from streamfold.commit.transactions import in_slots, read_rows, send
 from streamfold.engines.protocol import Engine, Entries
 from streamfold.errors import EngineError, HandlerError
 from streamfold.keys.table import CONTRIBUTORS, VERSION
 from streamfold.ledger.state_keys import claimed_identity, names_of_rows, row_name, version_of
 from streamfold.runtime import Runtime
-from streamfold.writes.guarded import (
-    GuardedPut,
-    RowKey,
-    StateKey,
-)
+from streamfold.writes.guarded import GuardedPut, RowKey, StateKey
 
 CLAIMS_READ, CLAIMS_READ_MAX = 20, 1_280
 """Claims of newer changes that the first read takes, the newest first, and the bound; each read takes four times as

@@ -56,14 +56,7 @@ from streamfold.commit.replanning import Replanner, writes_any
 from streamfold.commit.taking_back import StepBack, TakingBack
 from streamfold.commit.transactions import SENDS_MAX, fold_units, is_throttled, join_all, table_of, throttled_by
 from streamfold.engines.deadline import TRIES_MAX
-from streamfold.errors import (
-    Contended,
-    EngineError,
-    EngineUnavailable,
-    HandlerError,
-    is_fatal,
-    redacted,
-)
+from streamfold.errors import Contended, EngineError, EngineUnavailable, HandlerError, is_fatal, redacted
 from streamfold.keys.table import is_in_state
 from streamfold.ledger.deltas import may_wait
 from streamfold.ledger.lives import Lives

@@ -45,16 +45,7 @@ from streamfold.commit.transactions import counts_contributors
 from streamfold.keys.table import CONTRIBUTORS, VERSION
 from streamfold.ledger.contribution import Contribution, elsewhere, stored_rows
 from streamfold.ledger.step import Step, reconciled
-from streamfold.writes.guarded import (
-    CONDITION,
-    AddRow,
-    GuardedWrite,
-    LedgerWrite,
-    Reason,
-    Refused,
-    RowKey,
-    StateKey,
-)
+from streamfold.writes.guarded import CONDITION, AddRow, GuardedWrite, LedgerWrite, Reason, Refused, RowKey, StateKey
 
 TRUSTED_AFTER_STEPS = 500
 """A refused transaction costs up to 200 write units, perhaps one in each call slot; a step without a note saves two."""

@@ -20,21 +20,9 @@ from typing import Any, NamedTuple
 from streamfold.commit.plan import dropped
 from streamfold.commit.transactions import SENDS_MAX, is_throttled, tables_of, writers_own
 from streamfold.engines.deadline import TRIES_MAX
-from streamfold.errors import (
-    Contended,
-    EngineError,
-    HandlerError,
-    in_brackets,
-    is_fatal,
-    redacted,
-)
+from streamfold.errors import Contended, EngineError, HandlerError, in_brackets, is_fatal, redacted
 from streamfold.keys.table import CONTRIBUTORS, MARK, OWNER, VERSION, is_writers
-from streamfold.ledger.deltas import (
-    Additions,
-    Delta,
-    RowRefusal,
-    delta_key,
-)
+from streamfold.ledger.deltas import Additions, Delta, RowRefusal, delta_key
 from streamfold.runtime import Runtime
 from streamfold.settings.limits import ACTIONS_MAX
 from streamfold.writes.guarded import (

@@ -18,13 +18,7 @@ from streamfold.commit.plan import (
     without_row,
     writers,
 )
-from streamfold.commit.transactions import (
-    counts_contributors,
-    is_added_to,
-    is_stale,
-    not_its_row,
-    read_state,
-)
+from streamfold.commit.transactions import counts_contributors, is_added_to, is_stale, not_its_row, read_state
 from streamfold.errors import EngineError, HandlerError, RowTaken
 from streamfold.ledger.deltas import is_delta
 from streamfold.writes.guarded import (

@@ -190,16 +190,16 @@ def named_by(function: Callable[..., Any] | None) -> NamesInCode:
                 words.update(_words_in(value.__code__))
         else:
             waiting += _members(value)
-    return NamesInCode(frozenset(classes), frozenset(words)) if words or classes or _has_code(function) else ANYTHING
+    return (
+        NamesInCode(frozenset(classes), frozenset(words))
+        if words or classes or isinstance(function, FunctionType)
+        else ANYTHING
+    )
 
 
 def _is_library(module: str | None) -> bool:
     """Whether a module is streamfold's or Python's: what its code names, such as ``ast.Add``, no handler yields."""
     return module is None or module.partition(".")[0] in {"streamfold", *sys.stdlib_module_names}
-
-
-def _has_code(function: Any) -> bool:
-    return isinstance(function, FunctionType)
 
 
 def _members(value: Any) -> Iterable[Any]:

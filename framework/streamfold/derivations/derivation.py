@@ -18,8 +18,8 @@ if TYPE_CHECKING:
     from streamfold.commit.pending import PendingWork
     from streamfold.commit.plan import Deferred, KeyedPut, Unit
     from streamfold.derivations.calls import Permissions
-    from streamfold.derivations.expected import Expected, History, Stored
-    from streamfold.engines.protocol import StoredItem
+    from streamfold.derivations.expected import Expected, ExplainedRow, History, OwnRows, Stored
+    from streamfold.engines.protocol import Engine, StoredItem
     from streamfold.errors import Unprocessable
     from streamfold.jobs.fan_outs import Paged
     from streamfold.jobs.job import Job, JobSegment
@@ -29,6 +29,7 @@ if TYPE_CHECKING:
     from streamfold.ledger.state_keys import StoredAttributes
     from streamfold.records.change import Change, ItemKey
     from streamfold.records.images import Image
+    from streamfold.routes.application import Application
     from streamfold.routes.route import Fields, Route
     from streamfold.runtime import Runtime
     from streamfold.settings import Settings
@@ -165,23 +166,21 @@ class Derivation(Kind):
     joins_items: ClassVar[bool] = False  # its rows are made of two items each, and compared one by one
     fans_out: ClassVar[bool] = False  # it opens fan-outs, whose segments are worked on later by ``segment_work``
     keeps: ClassVar[tuple[str, ...]] = ()  # the first words of the keys of its own state items
+    keeps_history: ClassVar[bool] = False  # its rows are the changes of each item, which begin with an initial row
     redriven_by_record: ClassVar[bool] = False  # a redrive replays its records, although it reconciles
 
     def plan(self, works: Sequence[Work], planning: Planning) -> Planned:
         """Plans the work of one route in a batch."""
-        del works, planning
         return Planned()
 
     def finish(self, deferred: Sequence[Deferred], finishing: Finishing) -> Outcome:
         """Does deferred work until the deadline of the run; the rest is among the failed."""
         from streamfold.commit.outcome import Outcome
 
-        del deferred, finishing
         return Outcome()
 
     def check_done(self, route: Route, outcome: Outcome) -> None:
         """Raises ``SettingsError`` if work that was asked for was left to another run."""
-        del route, outcome
 
     def deferred_of(self, work: Work) -> Deferred:
         """The work for ``finish`` that reconciles an item whose referents changed, of a kind without a ledger."""
@@ -189,7 +188,6 @@ class Derivation(Kind):
 
     def preview(self, deferred: Deferred, settings: Settings) -> Sequence[Preview]:
         """The texts of a dry run for deferred work."""
-        del settings
         return [Preview(str(deferred))]
 
     def segment_work(self, route: Route, job: Job, finishing: Finishing) -> SegmentWork:
@@ -215,12 +213,10 @@ class Derivation(Kind):
 
     def kept_items(self, route: Route, keys: Sequence[StateKey], finishing: Finishing) -> Sequence[ItemKey]:
         """The items for which a route keeps these state items, beside ledger items: a run scans them for orphans."""
-        del route, keys, finishing
         return ()
 
     def check_names(self, own: Sequence[Route], settings: Settings) -> None:
         """Raises ``SettingsError`` if the real names in the settings contradict the routes of this kind."""
-        del own, settings
 
     def check_settings(self, route: Route, settings: Settings) -> None:
         """Raises ``SettingsError`` if the route cannot run in a function. Called when the function starts."""
@@ -233,22 +229,18 @@ class Derivation(Kind):
 
     def process_calls(self, route: Route) -> Permissions:
         """The permissions that it takes to process the changes of its items."""
-        del route
         return frozenset()
 
     def delta_keys(self, route: Route) -> tuple[Key, ...]:
         """The keys of the rows that it may add to by deltas, which any process of the application may move."""
-        del route
         return ()
 
     def stored_attributes(self, route: Route) -> StoredAttributes | None:
         """The rows of the state with what a route derives onto items; None if it writes rows of tables."""
-        del route
         return None
 
     def parent_keys(self, route: Route) -> tuple[Key, ...]:
         """The keys of items onto which it derives sums of other items, which the state has."""
-        del route
         return ()
 
     def reconcile_calls(self, route: Route) -> Permissions:
@@ -266,17 +258,14 @@ class Derivation(Kind):
 
         ``rows`` are the visible rows, ``stored`` all items of the framework, both with DynamoDB's attribute values.
         """
-        del route, stored, history
         return rows
 
     def found_outside(self, route: Route, place: Any) -> dict[RowKey, dict[str, Any]]:
         """The contents of a location outside of the store, in the form of ``Expected.outside``."""
-        del route, place
         return {}
 
     def removed(self, route: Route) -> Callable[[RowKey], bool] | None:
         """Which rows of its tables a restore removes, because a backfill makes them again; None: no row."""
-        del route
         return None
 
     def initial_row(
@@ -288,9 +277,24 @@ class Derivation(Kind):
         """
         raise NotImplementedError(f"Kind {self} keeps no history, and has no method initial_row.")
 
+    def verified(self, route: Route) -> OwnRows | None:
+        """The rows of a route that the kind itself compares and corrects; None for sums of contributions, or for rows
+        that nothing compares.
+        """
+
+    def explained(self, route: Route, row: RowKey, engine: Engine) -> ExplainedRow | None:
+        """What a row of a route is made of; None for a row that the state holds contributions to, or of no items."""
+
+    def local_locations(self, routes: Sequence[Route], engine: Engine, settings: Settings) -> Mapping[str, Any]:
+        """Its locations outside of tables in a run that reaches none, by the names under which a run keeps them."""
+        return {}
+
+    def read_rows(self, routes: Sequence[Route], location: str, engine: Engine) -> dict[str, dict[str, Any]]:
+        """What readers see of a location outside of tables, in a local store. Raises ``SettingsError`` for another."""
+        raise NotImplementedError(f"Kind {self} writes documents, and has no method read_rows.")
+
     def takes_along(self, route: Route, fields: Fields, item: ItemKey) -> bool:
         """Whether an item is removed together with the source item that has these fields."""
-        del route, fields, item
         return False
 
 
@@ -321,7 +325,6 @@ class Contributing(Derivation):
 
         Called for routes with a target whose table has a time to live.
         """
-        del route, change, after
         return False
 
     def reconciled(
@@ -331,16 +334,13 @@ class Contributing(Derivation):
 
         Raises the error that prevented it.
         """
-        del route, item, after, finishing
         return ()
 
     def parks_conflicts(self, route: Route) -> bool:
         """Whether records are parked that cause the conflicts of ``reconciled``."""
-        del route
         return False
 
     def guard(self, route: Route) -> str:
-        del route
         return "ledger"
 
     def process_calls(self, route: Route) -> Permissions:
@@ -379,6 +379,28 @@ def deriving_onto_items(routes: Iterable[Route]) -> list[tuple[Route, StoredAttr
     """The routes among these that derive onto items, each with the rows of the state that have its attributes."""
     every = ((route, derivation(route).stored_attributes(route)) for route in routes)
     return [(route, stored) for route, stored in every if stored is not None]
+
+
+def audits(application: Application) -> list[Route]:
+    return [route for route in application.routes if derivation(route).keeps_history]
+
+
+def searches(routes: Iterable[Route]) -> list[Route]:
+    return [route for route in routes if route.kind.indexes(route)]
+
+
+def searching(routes: Iterable[Route], index: str) -> Derivation:
+    """The kind that writes documents of an index. Raises ``SettingsError`` if the application has none."""
+    for route in searches(routes):
+        return derivation(route)
+    raise SettingsError(f"Index {index!r} is not known: the application has no search.")
+
+
+def local_locations(application: Application, engine: Engine, settings: Settings) -> dict[str, Any]:
+    """The locations outside of tables of a run that reaches none, by the names under which a run keeps them."""
+    kinds = dict.fromkeys(map(derivation, application.routes))
+    found = (kind.local_locations(application.routes, engine, settings) for kind in kinds)
+    return {name: location for each in found for name, location in each.items()}
 
 
 def fans_out(route: Route) -> bool:

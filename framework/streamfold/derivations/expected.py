@@ -1,16 +1,19 @@
-"""The results that proofs compare with: each kind computes them from its declarations.
+"""What a kind should have made: the results that proofs compare with, and the values of comparing stored rows.
 
-This module uses neither the planner, the ledger nor a store: it can be checked by comparing it with the declarations.
+Nothing here uses the planner, the ledger or a store: it can be checked by comparing it with the declarations.
 """
 
-from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import lru_cache
-from typing import Any, NamedTuple
+from typing import Any, NamedTuple, Protocol
 
 from streamfold.engines.protocol import StoredItem
+from streamfold.keys.table import Table
 from streamfold.records.change import Change, ItemKey, item_name
+from streamfold.records.values import alike
 from streamfold.routes.route import Fields, Route
+from streamfold.runtime import Runtime
 from streamfold.writes.guarded import RowKey
 
 FIELDS_KEPT_MAX = 100_000
@@ -67,7 +70,7 @@ class Expected:
 @lru_cache(FIELDS_KEPT_MAX)
 def fields_of(route: Route, item: ItemKey) -> Fields | None:
     """The fields of an item's key, by the route's narrowest source for it."""
-    keys = [key for key in route.sources if key.table.name == item[0] and key.match_values(*item[1:]) is not None]
+    keys = [key for key in route.sources if key.takes(item)]
     narrowest = next((key for key in keys if len(keys) == 1 or all(other.contains(key) for other in keys)), None)
     return None if narrowest is None else narrowest.match_values(*item[1:])
 
@@ -137,3 +140,132 @@ def placed(route: Route, effect: Any, fields: Fields) -> tuple[RowKey, Values]:
     values = {name: value for name, value in effect.values.items() if name not in target.types}
     key = target.compose({**fields, **effect.values})
     return (target.table.name, *key), {**values, **(effect.attributes or {})}
+
+
+ShownRow = Mapping[str, Any]
+Unseen = Mapping[str, tuple[Any, Any]]
+"""What no reader sees and differs, by name: as it is stored, and as it is expected. Entries: ``lifecycle.unseen``."""
+TAKEN = "taken"
+"""The result for a row in whose place is an item of the application, which no command changes."""
+UNFOUNDED = "unfounded"
+"""The result for a row that readers see as it should be, and that a later change would make wrong."""
+NOTHING_UNSEEN: Unseen = {}
+BUSY = "Others changed it or its item at the same time: compare again."
+"""Why a row was not corrected that changed after it was read."""
+
+
+class ItemFailed(NamedTuple):
+    """An item that could not be reconciled or compared, for one handler."""
+
+    item: ItemKey
+    handler: str
+    error: Exception
+
+
+class RowDifference(NamedTuple):
+    """A row that is not what its sources make."""
+
+    row: RowKey
+    shown: ShownRow | None  # the row in the table; None: there is no such row
+    expected: ShownRow | None  # the row that the sources make; None: there should be no row
+    unseen: Unseen = NOTHING_UNSEEN  # what readers do not see and differs
+    taken: bool = False  # an item of the application is there, and ``shown`` is what it has
+
+    @property
+    def what(self) -> str:
+        if self.taken:
+            return TAKEN
+        if alike(self.shown, self.expected):
+            return UNFOUNDED
+        return "missing" if self.shown is None else "extra" if self.expected is None else "different"
+
+
+@dataclass(slots=True)
+class VerifiedRows:
+    """The result of a comparison of rows."""
+
+    rows: int = 0  # that were read
+    different: list[RowDifference] = field(default_factory=list)
+    moving: int = 0
+    pending: int = 0  # rows that were not compared, because additions to them are pending
+    writers: int = 0  # items of the application at keys of rows to which nothing contributes
+    failed: list[ItemFailed] = field(default_factory=list)
+
+    def add(self, other: "VerifiedRows") -> None:
+        """Adds the result for other rows."""
+        self.rows += other.rows
+        self.different = sorted([*self.different, *other.different], key=lambda each: str(each.row))
+        self.moving += other.moving
+        self.pending += other.pending
+        self.writers += other.writers
+        self.failed += other.failed
+
+
+class RemainingRow(NamedTuple):
+    """A row that was not corrected."""
+
+    row: RowKey
+    why: str
+
+
+class RowsCorrected(NamedTuple):
+    """The results for rows."""
+
+    corrected: list[RowKey]
+    remaining: list[RemainingRow]
+
+
+class Comparison(NamedTuple):
+    """The means of comparing and correcting rows one by one."""
+
+    runtime: Runtime
+    moment: float  # of the store, in epoch seconds
+    keys: Callable[[Table, Callable[[ItemKey], bool]], Iterator[list[ItemKey]]]  # of a table, if they are wanted
+    has_state: bool = True  # the store has the state too
+    partial: Collection[str] = ()  # the handlers whose rows lack items that are older than their declaration
+    reconcile: Callable[[Iterable[ItemKey]], object] = tuple  # derives the handler's rows of these items again
+    differing: Callable[[], Collection[RowKey]] = tuple  # compares the handler's rows again
+
+
+class OwnRows(Protocol):
+    """The rows of one handler that are no sums of contributions: its kind compares and corrects them one by one."""
+
+    def compared(self, comparing: Comparison) -> VerifiedRows:
+        """Reads all rows, and compares each with what it is made of."""
+        ...
+
+    def correct(self, rows: Sequence[RowKey], comparing: Comparison) -> Mapping[RowKey, str]:
+        """Corrects rows that differ; returns those that remain, with the reasons. Raises the errors of reads."""
+        ...
+
+
+class MadeOf(NamedTuple):
+    """A source of a row or document: its role for the handler, its version at that time, and whether it exists now."""
+
+    role: str
+    item: ItemKey
+    version: str | None  # None: not known
+    exists: bool
+
+
+class ExplainedRow(NamedTuple):
+    """A row that its kind makes of several items, with the items that its key names."""
+
+    route: Route
+    row: RowKey
+    exists: bool
+    made_of: tuple[MadeOf, ...]
+    is_complete: bool = True  # all items exist that an existing row needs
+    differing: Unseen = NOTHING_UNSEEN  # attributes: in the row, and as the handler makes them now
+    may_be_pulled: bool = False  # readers may be shown an item without a row
+
+    @property
+    def agrees(self) -> bool:
+        """Whether a row shows what its handler makes of its items."""
+        return self.is_complete and not self.differing
+
+
+def differing_attributes(shown: ShownRow, expected: ShownRow | None) -> dict[str, tuple[Any, Any]]:
+    right = expected or {}
+    names = sorted(name for name in {*shown, *right} if not alike(shown.get(name), right.get(name)))
+    return {name: (shown.get(name), right.get(name)) for name in names}

@@ -202,6 +202,9 @@ class Key:
         found.update(rest)
         return found
 
+    def takes(self, item: tuple[str, KeyValue, KeyValue | None]) -> bool:
+        return self.table.name == item[0] and self.match_values(*item[1:]) is not None
+
     def near_miss(self, partition: KeyValue, sort: KeyValue | None) -> NearMiss | None:
         """The first field that keeps a key from matching this template, or None where more than fields does."""
         if self._may_be_reserved and is_reserved(partition):

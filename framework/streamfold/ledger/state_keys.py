@@ -1,14 +1,14 @@
 """Keys of the items of the state table, never the same for two things."""
 
 from base64 import urlsafe_b64encode
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
 from functools import lru_cache
 from hashlib import sha256
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 from streamfold.keys.key import PARTITION_BYTES_MAX, SORT_BYTES_MAX, Key, KeyValues
 from streamfold.keys.key_part import KeyValue
-from streamfold.keys.table import STATE
+from streamfold.keys.table import CONTRIBUTORS, STATE
 from streamfold.records.change import KEY_READERS, ItemKey, key_text
 from streamfold.records.values import number_text
 from streamfold.writes.guarded import RowKey, StateKey
@@ -83,6 +83,14 @@ class StoredAttributes(NamedTuple):
 
     def holds(self, row: RowKey) -> bool:
         return str(row[2]).partition("#")[0] == self.handler
+
+    @staticmethod
+    def shown(stored: Mapping[str, Any] | None) -> dict[str, Any]:
+        """The attributes of a stored row, as its item is to show them."""
+        if not stored or stored.get(CONTRIBUTORS) == 0:
+            return {}
+        derived = (name for name in stored if name.startswith(ATTRIBUTE_MARK))
+        return {name.removeprefix(ATTRIBUTE_MARK): stored[name] for name in derived}
 
     @property
     def whose(self) -> str:

@@ -21,14 +21,7 @@ from streamfold.ledger.contribution import (
     stored_rows,
     stored_text,
 )
-from streamfold.ledger.difference import (
-    difference,
-    entries_between,
-    in_lives,
-    marked,
-    owner_of,
-    pending_text,
-)
+from streamfold.ledger.difference import difference, entries_between, in_lives, marked, owner_of, pending_text
 from streamfold.ledger.lives import NO_ROWS, Given, Lives, as_stored
 from streamfold.ledger.state_keys import contribution_key
 from streamfold.records.change import ItemKey

@@ -33,14 +33,15 @@ from streamfold.batch.ownership import (
 )
 from streamfold.commit.transactions import in_slots
 from streamfold.derivations.derivation import derivation
+from streamfold.derivations.expected import ItemFailed, RemainingRow
 from streamfold.engines.protocol import Engine, Inserted, StoredItem
 from streamfold.errors import EngineError, SettingsError
 from streamfold.keys.table import DERIVED, OWNER, STATE, Table, is_writers
 from streamfold.ledger.contribution import BEFORE_ALL
 from streamfold.ledger.state_keys import adopting_key, identity_key, manifest_key, restoring_key
 from streamfold.lifecycle.explain import found_in_state, state_key
-from streamfold.lifecycle.page import ItemFailed, Pages
-from streamfold.lifecycle.row_repair import RemainingRow, reconcile_rows
+from streamfold.lifecycle.page import Pages
+from streamfold.lifecycle.row_repair import reconcile_rows
 from streamfold.lifecycle.sources import LOCAL_SEGMENTS, SEGMENTS, ItemKeys, pages, scanned
 from streamfold.records.change import ItemKey
 from streamfold.records.values import decode

@@ -15,6 +15,7 @@ from typing import Any, ClassVar, NamedTuple, Protocol, cast
 from streamfold.batch.manifest import note_backfill, note_filled
 from streamfold.batch.process import check_application
 from streamfold.derivations.derivation import derivation
+from streamfold.derivations.expected import ItemFailed
 from streamfold.engines.capacity import READ_BYTES
 from streamfold.engines.deadline import TRIES_MAX, Deadline
 from streamfold.engines.protocol import Engine, Inserted, ScanCursor, ScanPage, Segment, StoredItem
@@ -31,7 +32,7 @@ from streamfold.jobs.job import ENDLESS, Job, Jobs, JobSegment, run_here
 from streamfold.jobs.rates import Pace
 from streamfold.keys.table import STATE, Table
 from streamfold.lifecycle.exports import S3, Export, open_export
-from streamfold.lifecycle.page import ItemFailed, OrphanScan, PageReport, Pages
+from streamfold.lifecycle.page import OrphanScan, PageReport, Pages
 from streamfold.lifecycle.sources import PAGE_ITEMS, wanted_routes
 from streamfold.records.change import ItemKey
 from streamfold.routes.route import Fields, Route

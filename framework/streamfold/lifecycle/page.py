@@ -23,6 +23,7 @@ from streamfold.commit.pending import PendingWork
 from streamfold.commit.plan import Transaction, exceeds_transaction, pack
 from streamfold.commit.referents import lacking_backlinks
 from streamfold.derivations.derivation import Finishing, Work, derivation
+from streamfold.derivations.expected import ItemFailed
 from streamfold.ledger.contribution import BEFORE_ALL
 from streamfold.ledger.step import Step
 from streamfold.lifecycle.sources import ItemKeys, lower_bound
@@ -39,14 +40,6 @@ if TYPE_CHECKING:
 
 WRITE_BYTES = 1024
 UNITS_OF_A_TRANSACTION = 2
-
-
-class ItemFailed(NamedTuple):
-    """An item that a page could not reconcile with its source, for one handler."""
-
-    item: ItemKey
-    handler: str
-    error: Exception
 
 
 class Difference(NamedTuple):

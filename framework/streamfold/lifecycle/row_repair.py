@@ -9,20 +9,10 @@ from streamfold.batch.manifest import Manifest
 from streamfold.batch.visits import VisitedItem, Visits
 from streamfold.commit.after_commit import recompute
 from streamfold.commit.transactions import writers_own
+from streamfold.derivations.expected import BUSY, RemainingRow, RowsCorrected, VerifiedRows
 from streamfold.engines.protocol import StoredItem
 from streamfold.errors import EngineError, HandlerError
-from streamfold.keys.table import (
-    CONTRIBUTORS,
-    EDGE,
-    LIFE,
-    MARK,
-    OWNER,
-    PLACES,
-    PLAIN_NAMES,
-    STAMP,
-    VERSION,
-    is_writers,
-)
+from streamfold.keys.table import CONTRIBUTORS, EDGE, LIFE, MARK, OWNER, PLACES, PLAIN_NAMES, STAMP, VERSION, is_writers
 from streamfold.ledger.contribution import NOTHING, PLAIN_ENTRY, Contribution, Mark
 from streamfold.ledger.contribution import writes as entry_writes
 from streamfold.ledger.deltas import names_in
@@ -48,7 +38,7 @@ from streamfold.lifecycle.row_sources import (
     sums_of,
     wrong_entries,
 )
-from streamfold.lifecycle.rows import RowsVerifier, VerifiedRows
+from streamfold.lifecycle.rows import RowsVerifier
 from streamfold.lifecycle.sources import pages, wanted_routes
 from streamfold.lifecycle.unseen import StoredRow
 from streamfold.lifecycle.verify import stable
@@ -59,21 +49,13 @@ from streamfold.routes.application import Application
 from streamfold.routes.route import Route
 from streamfold.runtime import Runtime
 from streamfold.settings.limits import ACTIONS_MAX
-from streamfold.writes.guarded import (
-    CorrectRow,
-    DeleteRow,
-    DeleteState,
-    GuardedWrite,
-    PutRow,
-    RowKey,
-)
+from streamfold.writes.guarded import CorrectRow, DeleteRow, DeleteState, GuardedWrite, PutRow, RowKey
 
 SCANS_MAX = 6
 """Scans of the state. A row that changes during each of them is left to the next run."""
 READABLE_SECONDS = 5.0
 """Time after which all of a transaction is readable: reads beside it see it item by item (Developer Guide,
 transaction-apis: only read-committed). The guide gives no figure; its requests end within this time (decision 80)."""
-BUSY = "Others changed it or its item at the same time: compare again."
 PENDING = (
     "Additions to it are pending in deltas, so what it lacks is not known: run the command again. streamfold buckets "
     "shows what stays pending."
@@ -105,20 +87,6 @@ class OtherWriters:
 
 class Changed(EngineError):  # noqa: N818 - as the other reasons to try again
     """The facts about a row have changed since they were read."""
-
-
-class RemainingRow(NamedTuple):
-    """A row that was not corrected."""
-
-    row: RowKey
-    why: str
-
-
-class RowsCorrected(NamedTuple):
-    """The results for rows."""
-
-    corrected: list[RowKey]
-    remaining: list[RemainingRow]
 
 
 class RowsReconciled(NamedTuple):

@@ -117,10 +117,6 @@ class RowExplained:
         return self.counted_in_time >= known if self.retired_names else self.counted_in_time == known
 
 
-def is_row_of(key: Key, row: RowKey) -> bool:
-    return key.table.name == row[0] and key.match_values(*row[1:]) is not None
-
-
 RetiredAttributes = Sequence[tuple[Key, frozenset[str]]]
 
 
@@ -131,7 +127,7 @@ def retired_attributes(routes: Iterable[Route], schema: Schema) -> RetiredAttrib
 
 
 def retired_in(attributes: RetiredAttributes, row: RowKey) -> frozenset[str]:
-    return frozenset().union(*(names for target, names in attributes if is_row_of(target, row)))
+    return frozenset().union(*(names for target, names in attributes if target.takes(row)))
 
 
 def row_routes(by: Explaining, row: RowKey) -> list[Route]:

@@ -3,7 +3,6 @@
 from collections import deque
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from contextlib import closing, contextmanager
-from dataclasses import dataclass, field
 from decimal import localcontext
 from pathlib import Path
 from tempfile import TemporaryDirectory
@@ -12,6 +11,7 @@ from typing import Any, NamedTuple, TypeVar
 from streamfold.batch.fan_outs import run_chains
 from streamfold.batch.manifest import read_manifest
 from streamfold.derivations.derivation import derived
+from streamfold.derivations.expected import NOTHING_UNSEEN, RowDifference, ShownRow, VerifiedRows
 from streamfold.engines.embedded import EmbeddedEngine
 from streamfold.engines.memory import MemoryEngine
 from streamfold.engines.protocol import Engine, StoredItem
@@ -23,10 +23,10 @@ from streamfold.ledger.state_keys import ledger_key
 from streamfold.lifecycle.buckets import pending_rows
 from streamfold.lifecycle.explain import Explaining, entries_in_ledger
 from streamfold.lifecycle.exports import ExportLine
-from streamfold.lifecycle.page import ItemFailed, Pages
-from streamfold.lifecycle.row_sources import is_row_of, retired_attributes, retired_in, rows_that_agree
+from streamfold.lifecycle.page import Pages
+from streamfold.lifecycle.row_sources import retired_attributes, retired_in, rows_that_agree
 from streamfold.lifecycle.sources import pages, scanned, source_tables
-from streamfold.lifecycle.unseen import NOTHING_UNSEEN, ComparedRow, Unseen, UnseenDifferences, relied_on
+from streamfold.lifecycle.unseen import ComparedRow, UnseenDifferences, relied_on
 from streamfold.lifecycle.verify import stable
 from streamfold.records.change import ItemKey, image_of
 from streamfold.records.images import hidden
@@ -43,54 +43,10 @@ WATCHED_ROWS = 100
 """Rows that are read after each page of a fold about some rows only: one BatchGetItem."""
 ACTIONS = 2_000
 """Writes in one transaction of a fold, or of loaded items: local stores have no limit."""
-TAKEN = "taken"
-"""The result for a row in whose place is an item of the application, which no command changes."""
-UNFOUNDED = "unfounded"
-"""The result for a row that readers see as it should be, and that a later change would make wrong."""
-ShownRow = Mapping[str, Any]
 
 T = TypeVar("T")
 FAILED = ""
 """Takes the place of the table in the key of an item on which a handler raised."""
-
-
-class RowDifference(NamedTuple):
-    """A row that is not the sum of its sources."""
-
-    row: RowKey
-    shown: ShownRow | None  # the row in the table; None: there is no such row
-    expected: ShownRow | None  # the sum of the sources; None: there should be no row
-    unseen: Unseen = NOTHING_UNSEEN  # what readers do not see and differs
-    taken: bool = False  # an item of the application is there, and ``shown`` is what it has
-
-    @property
-    def what(self) -> str:
-        if self.taken:
-            return TAKEN
-        if alike(self.shown, self.expected):
-            return UNFOUNDED
-        return "missing" if self.shown is None else "extra" if self.expected is None else "different"
-
-
-@dataclass(slots=True)
-class VerifiedRows:
-    """The result of a comparison of rows."""
-
-    rows: int = 0  # that were read
-    different: list[RowDifference] = field(default_factory=list)
-    moving: int = 0
-    pending: int = 0  # rows that were not compared, because additions to them wait in deltas
-    writers: int = 0  # items of the application at keys of rows to which nothing contributes
-    failed: list[ItemFailed] = field(default_factory=list)
-
-    def add(self, other: "VerifiedRows") -> None:
-        """Adds the result for other rows."""
-        self.rows += other.rows
-        self.different = sorted([*self.different, *other.different], key=lambda each: str(each.row))
-        self.moving += other.moving
-        self.pending += other.pending
-        self.writers += other.writers
-        self.failed += other.failed
 
 
 def verified_routes(app: Application, routes: Iterable[Route]) -> list[Route]:
@@ -101,7 +57,7 @@ def verified_routes(app: Application, routes: Iterable[Route]) -> list[Route]:
 
 def is_target(routes: Iterable[Route], key: RowKey) -> bool:
     """Whether one of these routes can write a row of this key."""
-    return any(is_row_of(target, key) for route in routes for target in route.into)
+    return any(target.takes(key) for route in routes for target in route.into)
 
 
 def visible(
@@ -230,9 +186,7 @@ class RowsVerifier:
 
     def _expires(self, row: RowKey) -> bool:
         return any(
-            target.stored_name in self.expiring and is_row_of(target, row)
-            for route in self.routes
-            for target in route.into
+            target.stored_name in self.expiring and target.takes(row) for route in self.routes for target in route.into
         )
 
     def _without_pending(self, found: dict[RowKey, RowDifference]) -> dict[RowKey, RowDifference]:

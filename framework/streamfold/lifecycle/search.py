@@ -7,6 +7,7 @@ from random import Random
 from typing import ClassVar, NamedTuple
 
 from streamfold.batch.manifest import RETIRED, read_manifest
+from streamfold.derivations.expected import ItemFailed
 from streamfold.derivations.search.documents import Root, index_of
 from streamfold.derivations.search.indexes import Aliases, SearchIndex, only_behind
 from streamfold.derivations.search.indexing import (
@@ -26,7 +27,7 @@ from streamfold.engines.protocol import Counter, Segment
 from streamfold.errors import EngineUnavailable, HandlerError, SettingsError
 from streamfold.keys.table import Table
 from streamfold.ledger.state_keys import document_key
-from streamfold.lifecycle.page import ItemFailed, PageReport, Pages
+from streamfold.lifecycle.page import PageReport, Pages
 from streamfold.lifecycle.sources import pages, scanned, source_tables
 from streamfold.lifecycle.verify import stable
 from streamfold.records.change import ItemKey

@@ -8,7 +8,6 @@ from random import Random
 from typing import TypeVar
 
 from streamfold.batch.manifest import PARTIAL, RETIRED, SINCE, Manifest
-from streamfold.derivations.audit.kind import audit_routes
 from streamfold.derivations.derivation import derivation
 from streamfold.engines.protocol import Engine, Segment
 from streamfold.errors import SettingsError
@@ -77,7 +76,7 @@ def wanted_routes(app: Application, names: Collection[str]) -> list[Route]:
             raise unknown_handler("The command", name, sorted(by_name))
         route = by_name[name]
         if not derivation(route).reconciles:
-            remedy = f" First rows: streamfold backfill {name} --opening." if route in audit_routes(app) else ""
+            remedy = f" First rows: streamfold backfill {name} --opening." if derivation(route).keeps_history else ""
             raise SettingsError(
                 f"Handler {name!r} is of kind {route.kind}: its rows follow from the changes of items, and what was "
                 f"changed before cannot be read from the items as they are. Expected a handler of another kind.{remedy}"

@@ -16,6 +16,7 @@ from typing import Any, NamedTuple
 
 from streamfold.commit.after_commit import cut_offs, read_shows
 from streamfold.commit.transactions import in_slots
+from streamfold.derivations.expected import Unseen
 from streamfold.engines.protocol import Engine, Entries
 from streamfold.keys.table import CONTRIBUTORS, EDGE, LIFE, MARK, OWNER, PLACES, PLAIN_NAMES, STAMP
 from streamfold.ledger.contribution import partition
@@ -32,9 +33,6 @@ PAGE_ENTRIES = 1_000
 """Entries of one attribute that are read at once."""
 
 StoredRow = Mapping[str, Any]
-Unseen = Mapping[str, tuple[Any, Any]]
-"""What differs, by name: as it is stored, and as it is expected. Of entries, the first is ``MISSING`` or ``OTHERS``."""
-NOTHING_UNSEEN: Unseen = {}
 EntryPage = list[tuple[str, str]]
 
 

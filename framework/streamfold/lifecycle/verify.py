@@ -11,12 +11,13 @@ from streamfold.batch.manifest import RETIRED, read_manifest
 from streamfold.batch.process import check_application
 from streamfold.commit.pending import ItemAndHandler
 from streamfold.commit.transactions import filled
+from streamfold.derivations.expected import ItemFailed
 from streamfold.engines.protocol import StoredItem
 from streamfold.errors import NotStarted, SettingsError
 from streamfold.ledger.contribution import LedgerItem, backlink_key, referrer
 from streamfold.ledger.state_keys import BACKLINKS, ledger_key
 from streamfold.lifecycle.explain import found_in_state, state_key
-from streamfold.lifecycle.page import Difference, ItemFailed, PageReport, Pages
+from streamfold.lifecycle.page import Difference, PageReport, Pages
 from streamfold.lifecycle.sources import ItemKeys, pages, reconcilable
 from streamfold.records.change import ItemKey
 from streamfold.routes.route import Route

@@ -6,7 +6,7 @@ late writes land, the other records are delivered, records that were given up ar
 
 from abc import abstractmethod
 from collections import deque
-from collections.abc import Callable, Collection, Iterable, Sequence
+from collections.abc import Callable, Collection, Sequence
 from functools import cached_property, partial
 from random import Random
 from typing import TYPE_CHECKING, Any
@@ -16,7 +16,7 @@ from streamfold.batch.fan_outs import enqueue_open, run_chains, run_fan_outs
 from streamfold.batch.process import process_changes
 from streamfold.commit.buckets import REST_SECONDS, TRIED_AGAIN_SECONDS
 from streamfold.commit.outcome import Failure, Held
-from streamfold.derivations.search.indexes import OPENED
+from streamfold.derivations.derivation import local_locations
 from streamfold.engines.memory import MemoryEngine
 from streamfold.errors import EngineUnavailable, NotStarted, joined_key
 from streamfold.failures.repair import Repair, Repaired
@@ -41,7 +41,7 @@ from streamfold.proofs.oracle import (
     read_rows,
     stored_items,
 )
-from streamfold.proofs.store import LOCATION, Contents, Documents, ProofStore, Writer, Writers, proof_store
+from streamfold.proofs.store import LOCATION, Contents, ProofStore, Writer, Writers, proof_store
 from streamfold.records.change import Change, times_of
 from streamfold.runtime import Knowledge, Runtime, SendingPace
 from streamfold.settings import Settings
@@ -115,8 +115,10 @@ class Invoker:
         self._parking = ProofParking(self.app)
         self.opened: dict[str, Any] = {
             LOCATION: Contents(proof, self.engine.archive),
-            OPENED: Documents(proof, self.engine.bulk),
+            **local_locations(self.app, proof, self.settings),
         }
+        for index in (location for name, location in self.opened.items() if name != LOCATION):
+            index.bulk = self.engine.bulk  # which may fail
         self.known: dict[App, Knowledge] = {}
         self._deltas = deltas
         self._additions = self._tokens = 0  # that were asked for
@@ -294,7 +296,9 @@ class Driver(Invoker):
     ) -> None:
         self.given = [change for changes in shards for change in changes]
         proof = proof_store(handlers.app)
-        super().__init__(handlers, choices, actions, log, proof, store or proof, _latest(self.given), deltas)
+        super().__init__(
+            handlers, choices, actions, log, proof, store or proof, max(times_of(self.given), default=NOW), deltas
+        )
         if store is None and changes_items(self.app):
             self.shards = _writers([], shards)
             self.writers = Writers(proof, self.shards, choices, log, pace)
@@ -493,10 +497,6 @@ class Driver(Invoker):
         for failure in failures or ():
             if not isinstance(failure.error, Held | NotStarted) and not reports_conflict(self.app, failure):
                 raise HandlerFails(str(failure)) from failure.error
-
-
-def _latest(changes: Iterable[Change]) -> float:
-    return max(times_of(changes), default=NOW)
 
 
 def _writers(arrived: Sequence[Sequence[Change]], waiting: Sequence[Sequence[Change]]) -> list[Writer]:

@@ -12,7 +12,6 @@ from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from random import Random
 from typing import Any, NamedTuple, TypeVar, cast
 
-from streamfold.derivations.search.sink import Action, Answer
 from streamfold.engines.memory import MemoryEngine
 from streamfold.engines.protocol import (
     Counter,
@@ -284,8 +283,8 @@ class FaultyEngine:
     def archive(self, name: str, content: bytes) -> None:
         self._call("archive", name, content)
 
-    def bulk(self, actions: Sequence[Action]) -> list[Answer]:
-        return cast("list[Answer]", self._call("bulk", actions))
+    def bulk(self, actions: Sequence[Any]) -> list[Any]:
+        return cast("list[Any]", self._call("bulk", actions))
 
     def read_state(self, keys: Iterable[StateKey], *, consistent: bool = False) -> dict[StateKey, dict[str, Any]]:
         name = "read_state" if not consistent else "read_consistently"

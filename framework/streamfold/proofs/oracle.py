@@ -14,7 +14,6 @@ from typing import Any
 from streamfold.app import App
 from streamfold.derivations.derivation import derivation
 from streamfold.derivations.expected import Expected, History, Values, fields_of, references_of
-from streamfold.derivations.index.unique import Unique
 from streamfold.engines.protocol import StoredItem
 from streamfold.errors import joined_key
 from streamfold.keys.table import CONTRIBUTORS, DERIVED
@@ -336,7 +335,7 @@ def folded_row(yielded: Sequence[Yielded]) -> dict[str, Any]:
     return row
 
 
-def claimed_row(yielded: Sequence[Yielded], unique: Unique) -> dict[str, Any]:
+def claimed_row(yielded: Sequence[Yielded], unique: Any) -> dict[str, Any]:
     """The row that these sources claim, each with the value by which it claims."""
     claims = {(source, comparable(by)): (by, values) for source, by, values in yielded}
     order = claims_in_order(smallest=unique.smallest, ties=unique.ties)

@@ -24,7 +24,6 @@ from streamfold.records.change import Change
 from streamfold.replay.mismatches import unseen_attributes
 
 if TYPE_CHECKING:
-    from streamfold.keys.key import Key
     from streamfold.proofs.oracle import ExpectedRows
     from streamfold.records.change import ItemKey
 
@@ -94,7 +93,7 @@ class Recording:
     def unproved(self) -> tuple[str, ...]:
         """The handlers that runs of these records do not prove, each with the reason."""
         items = [item[0].change.item for item in self.items]
-        keys = [key for key in item_keys(self.app) if any(_is_of(key, item) for item in items)]
+        keys = [key for key in item_keys(self.app) if any(key.takes(item) for item in items)]
         return unproved(self.app, keys, self.handlers.yielded)
 
     def clean_problem(self) -> str | None:
@@ -180,10 +179,6 @@ class Recording:
                 seen[names] += 1
                 if seen[names] <= PROBES_MAX:
                     yield change
-
-
-def _is_of(key: "Key", item: "ItemKey") -> bool:
-    return key.table.name == item[0] and key.match_values(*item[1:]) is not None
 
 
 def _items(changes: Iterable[Change]) -> list[PlacedItem]:

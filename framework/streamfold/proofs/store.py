@@ -12,13 +12,10 @@ from copy import copy
 from dataclasses import dataclass, field
 from io import BytesIO
 from random import Random
-from typing import IO, NamedTuple
+from typing import IO, Any, NamedTuple
 
 from streamfold.app import App
-from streamfold.derivations.search.accepts import Accepts
-from streamfold.derivations.search.indexes import accepts_of
-from streamfold.derivations.search.local import LocalIndex
-from streamfold.derivations.search.sink import Action, Answer
+from streamfold.derivations.derivation import local_locations
 from streamfold.engines.local_writes import local_write
 from streamfold.engines.memory import NONE, MemoryEngine
 from streamfold.engines.protocol import StoredItem, Wanted
@@ -62,10 +59,9 @@ class ProofStore(MemoryEngine):
         self,
         tables: Iterable[Table],
         wanted: Wanted | None = None,
-        accepts: Callable[[str], Accepts | None] = lambda _: None,
     ) -> None:
         super().__init__(tables, wanted)
-        self.accepts = accepts
+        self.opened: dict[str, Any] = {}  # its search index, by the name under which a run keeps it
         self.archived: dict[str, bytes] = {}
         self.delivered: list[DeliveredChange] = []
         self.take: Callable[[Change], None] = lambda _: None
@@ -75,9 +71,10 @@ class ProofStore(MemoryEngine):
         """Keeps an object of an archive."""
         self.archived[name] = content
 
-    def bulk(self, actions: Sequence[Action]) -> list[Answer]:
+    def bulk(self, actions: Sequence[Any]) -> list[Any]:
         """Writes documents."""
-        return LocalIndex(self, self.accepts).bulk(actions)
+        (index,) = self.opened.values()
+        return list(index.bulk(actions))
 
     def source(self, item: ItemKey) -> StoredItem | None:
         """The present item, or None."""
@@ -121,7 +118,9 @@ class ProofStore(MemoryEngine):
 
 def proof_store(app: Application) -> ProofStore:
     """The store of a run of an application, whose indexes take what their searches declare."""
-    return ProofStore(app.tables.values(), app.chains, accepts_of(app.routes, Settings()))
+    store = ProofStore(app.tables.values(), app.chains)
+    store.opened = local_locations(app, store, Settings())
+    return store
 
 
 class Contents:
@@ -143,17 +142,6 @@ class Contents:
 
     def __str__(self) -> str:
         return LOCATION
-
-
-class Documents(LocalIndex):
-    """The search indexes of a store: writes go through ``send``, which may fail, and reads see the store."""
-
-    def __init__(self, store: ProofStore, send: Callable[[Sequence[Action]], list[Answer]]) -> None:
-        super().__init__(store)
-        self.send = send
-
-    def bulk(self, actions: Sequence[Action]) -> list[Answer]:
-        return self.send(actions)
 
 
 def _as_found(given: Change, version: str, before: StoredItem | None, after: StoredItem | None) -> Change:

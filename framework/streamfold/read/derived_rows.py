@@ -12,7 +12,6 @@ from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from decimal import Context, Decimal
 from typing import Any
 
-from streamfold.derivations.view.shards import SHARD
 from streamfold.engines.deadline import TRIES_MAX, Deadline
 from streamfold.errors import HandlerError, plain, shown
 from streamfold.keys.key import Key
@@ -21,6 +20,7 @@ from streamfold.ledger.contribution import PLAIN_ENTRY, in_order, order_of
 from streamfold.records.images import hidden
 from streamfold.records.values import DIGITS_MAX, WIDE, decode, encode, number_text
 from streamfold.routes.aggregates import Ordering, ShardValue, ordering_of, shown_of
+from streamfold.routes.route import SHARD
 from streamfold.routes.shipped_aggregates import COUNT_SUFFIX, SUM_SUFFIX, WINS
 
 BotoTable = Any
@@ -98,7 +98,7 @@ def one(shards: Sequence[ShardRow], name: str) -> Any:
     if _is_won(shards, name):
         return _winner(shards)[name]
     having = [row for row in shards if name in row]
-    texts = [_stored_ordering(row, name) for row in having]
+    texts = [str(row.get(EDGE + name, "")).partition(" ")[0] for row in having]
     if not any(texts):
         return _total(name, [row[name] for row in having])
     if len({text.partition(":")[0] for text in texts}) > 1:
@@ -108,11 +108,6 @@ def one(shards: Sequence[ShardRow], name: str) -> Any:
             f"give the function that combines them, combine={{{name!r}: list}}, until the older items have changed too."
         )
     return _ordered(name, having, [_ordering(name, text) for text in texts])
-
-
-def _stored_ordering(row: ShardRow, name: str) -> str:
-    # "" for an attribute that is added up.
-    return str(row.get(EDGE + name, "")).partition(" ")[0]
 
 
 def _ordering(name: str, text: str) -> Ordering:

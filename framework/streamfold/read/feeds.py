@@ -13,6 +13,7 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, field, replace
 from decimal import Decimal
+from functools import partial
 from typing import Any, NamedTuple, Protocol
 
 from streamfold.derivations.derivation import passes_over
@@ -205,7 +206,7 @@ class Merging:
         self.queries.at_once([lambda: pushed.read(limit + 1), self._whom])
         pushed.rows = [(position, row) for position, row in pushed.rows if not self.is_pulled(row)]
         pulled = [_Stream(source.page) for source in self._pulled()]
-        self.queries.at_once([_reading(stream, limit) for stream in pulled])
+        self.queries.at_once([partial(stream.read, limit + 1) for stream in pulled])
         streams = [pushed, *pulled]
         for _ in range(REFILLS_MAX):
             ready = _ready(streams)
@@ -398,10 +399,6 @@ def _ready(streams: Sequence[_Stream]) -> list[tuple[str, PlainRow]]:
     return sorted(found, key=lambda each: each[0], reverse=True)
 
 
-def _reading(stream: _Stream, limit: int) -> Callable[[], None]:
-    return lambda: stream.read(limit + 1)
-
-
 def _through(stream: _Stream) -> str:
     return stream.through or HIGHEST
 
@@ -481,6 +478,13 @@ def page(
     last = rows[-1][0] if more and rows else ""
     following = _text(route, partition, Begin(last, begin.now)) if last else None
     return Feed([row for _, row in rows], following, merging.partial, merging.left_out(last))
+
+
+def newest_seconds(route: Route, queries: Queries, reader: Mapping[str, Any], clock: float) -> float:
+    """The time of a reader's newest post, in epoch seconds; for an empty feed that of the clock."""
+    newest = page(route, queries, reader, 1, None, PULLS_MOST, 0.0, clock).rows
+    fields = route.into[0].match(newest[0]) if newest else None
+    return clock if fields is None else post_seconds(route, fields)
 
 
 def _text(route: Route, partition: str, cursor: Begin) -> str:

@@ -9,6 +9,7 @@ from hashlib import sha256
 from typing import TYPE_CHECKING, Any, ClassVar, Literal, NamedTuple, NoReturn
 
 from streamfold.errors import ImageError, RecordError, redacted, shown
+from streamfold.keys.key import Key, KeyValues
 from streamfold.keys.key_part import KeyValue
 from streamfold.keys.table import CONTRIBUTORS, Table
 from streamfold.records.images import HIDDEN, Image, ReadOnlyMap, derived_names, without, without_derived
@@ -500,6 +501,18 @@ def item_name(item: ItemKey) -> str:
 def name_components(name: str) -> list[str]:
     """The texts of the key values in an item's name; a digest is returned as it is."""
     return [part.replace("%7C", "|").replace("%25", "%") for part in name.split("|")]
+
+
+def typed_values(source: Key, partition: str, sort: str | None) -> KeyValues | None:
+    """Texts as the values of a source's key; None if the key is of another type."""
+    if (sort is None) != (source.sort is None):
+        return None
+    try:
+        first = KEY_READERS[source.partition.attribute_type](partition)
+        second = None if sort is None or source.sort is None else KEY_READERS[source.sort.attribute_type](sort)
+    except (ArithmeticError, ValueError):
+        return None
+    return first, second
 
 
 def typed(name: str) -> str:

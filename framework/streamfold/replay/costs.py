@@ -9,8 +9,7 @@ from contextlib import closing
 from itertools import islice
 from typing import Any, NamedTuple
 
-from streamfold.derivations.search.indexes import OPENED, accepts_of
-from streamfold.derivations.search.local import LocalIndex
+from streamfold.derivations.derivation import local_locations
 from streamfold.engines.capacity import CountedCall, CountingEngine
 from streamfold.engines.memory import MemoryEngine
 from streamfold.errors import RecordError
@@ -152,7 +151,7 @@ def count_run(app: Application, settings: Settings, entries: Iterable[FileEntry]
     counting = CountingEngine(memory, chained=True, once=lambda key: key.pk in once)
     runtime = Runtime(app, counting, settings, outside=False)
     # Documents need an index, whose server bills no units: it is a store that nobody counts.
-    runtime.opened[OPENED] = LocalIndex(MemoryEngine(()), accepts_of(app.routes, settings))
+    runtime.opened |= local_locations(app, MemoryEngine(()), settings)
     replay = Replay(
         runtime,
         _origins(app, settings),

@@ -305,11 +305,7 @@ class Application:
         )
 
     def _unmarked(self, item: ItemKey) -> bool:
-        return any(
-            not route.kind.marks_rows and key.table.name == item[0] and key.match_values(*item[1:]) is not None
-            for route in self.routes
-            for key in route.into
-        )
+        return any(not route.kind.marks_rows and key.takes(item) for route in self.routes for key in route.into)
 
     def watchers(self, row: ItemKey) -> list[Route]:
         """The routes that are to know when somebody else removes a row, each once."""

@@ -22,6 +22,8 @@ Fields = Mapping[str, Any]
 """Values of a key's fields, by name."""
 Needs = Literal["keys", "new", "old", "both"]
 """Which images of a change a route cannot do without."""
+SHARD = "shard"
+"""The field of the target's template with the number of the shard."""
 GROUP = "main"
 """The group of handlers that name none."""
 ROUTES_KEPT_MAX = 1000
@@ -151,27 +153,22 @@ class Kind:
 
         REMOVE records of such rows are wanted of a stream, though no handler is called with them.
         """
-        del route
         return ()
 
     def items_given(self, options: Any) -> int:
         """How many items its handler gets before it may ask for fields."""
-        del options
         return 1
 
     def asked_of(self, sources: tuple[Key, ...], into: tuple[Key, ...]) -> tuple[Key, ...]:
         """The keys whose fields its handler may ask for."""
-        del into
         return sources
 
     def touches(self, route: "Route") -> tuple[Key, ...]:
         """The application's own items that it updates or removes."""
-        del route
         return ()
 
     def indexes(self, route: "Route") -> Mapping[str, str]:
         """The search indexes that it writes, as they are declared, by the names that settings have for them."""
-        del route
         return {}
 
     def named_attributes(self, route: "Route") -> Iterator[NamedAttribute]:
@@ -186,7 +183,6 @@ class Kind:
 
     def outside_locations(self, route: "Route") -> tuple[str, ...]:
         """The locations outside of tables that it writes to."""
-        del route
         return ()
 
     def guard(self, route: "Route") -> str:
@@ -195,12 +191,10 @@ class Kind:
 
     def needs(self, route: "Route") -> Needs:
         """The images that it needs."""
-        del route
         return "new" if self.contributes else "keys"
 
     def spread(self, route: "Route") -> bool:
         """Whether its rows are shards: a transaction should write only one of them."""
-        del route
         return False
 
     def no_referent(self, route: "Route") -> str:
@@ -211,7 +205,6 @@ class Kind:
 
     def takes(self, route: "Route", change: Change) -> bool:
         """Whether its filters let a change through."""
-        del route, change
         return True
 
     def target(self, route: "Route", key: Key, *, sole_writer: bool) -> Target:
@@ -221,7 +214,6 @@ class Kind:
 
     def may_share(self, one: "Route", other: "Route") -> bool:
         """Whether two of its routes may write one target."""
-        del one, other
         return False
 
     def check(self, own: Sequence["Route"], routes: Sequence["Route"]) -> None:
@@ -231,17 +223,14 @@ class Kind:
         """Raises ``DeclarationError`` if its routes are wrong, after their targets are resolved."""
 
     def bound(self, route: "Route", application: str) -> "Route":
-        del application
         return route
 
     def tenant_remedy(self, route: "Route", tenant: str) -> str:
         """The remedy for a target that lacks the tenant's field."""
-        del route
         return f"Put {{{tenant}}} into the template."
 
     def identity(self, route: "Route") -> dict[str, Any]:
         """The manifest's entry for a route beside its keys; it has ``kind``."""
-        del route
         return {"kind": self.name}
 
     def is_of(self, entry: Mapping[str, Any]) -> bool:

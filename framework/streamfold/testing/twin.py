@@ -10,10 +10,7 @@ from typing import Any, NamedTuple
 
 from streamfold.app import App
 from streamfold.commit.outcome import Failure
-from streamfold.derivations.derivation import contributing, reads_items
-from streamfold.derivations.search.documents import own_fields
-from streamfold.derivations.search.indexes import find_index
-from streamfold.derivations.search.local import LocalIndex
+from streamfold.derivations.derivation import contributing, reads_items, searching
 from streamfold.engines.memory import MemoryEngine
 from streamfold.errors import ParkingError, shown
 from streamfold.keys.key import Key
@@ -213,8 +210,7 @@ class Twin:
 
         Raises ``SettingsError`` for an index that no search declares.
         """
-        alias = find_index(self.app.routes, index, Settings()).alias
-        return {found.id: own_fields(found.body) for found in LocalIndex(self.engine).documents(alias)}
+        return searching(self.app.routes, index).read_rows(self.app.routes, index, self.engine)
 
     def _check_kept(self, key: Key) -> None:
         check_key(key, "twin.rows()")

@@ -12,7 +12,6 @@ from streamfold.engines import EmbeddedEngine, MemoryEngine
 from streamfold.errors import DeclarationError, EngineUnavailable
 from streamfold.failures.repair import Repair
 from streamfold.keys.table import DERIVED, STATE
-from streamfold.lifecycle.other_repair import OtherCorrection
 from streamfold.lifecycle.other_rows import OtherRows
 from streamfold.records.images import derived_names
 from streamfold.records.values import decode, encode
@@ -552,9 +551,10 @@ def test_a_comparison_names_an_attribute_that_a_writer_put_and_a_repair_leaves_i
         line(twin, "a", 5)
     run = Runtime(twin.app, twin.engine, Settings(), pause=lambda _: None)
     route = next(route for route in twin.app.routes if route.name == "order_total")
-    found = OtherRows(run, live=False).verify([route])
+    rows = OtherRows(run, live=False)
+    found = rows.verify([route])
     (different,) = found.different
     assert (different.shown, different.expected) == ({"total": 99}, {"total": 5})
-    (left,) = OtherCorrection(run, live=False).correct(route, found).remaining
+    (left,) = rows.correct(route, found).remaining
     assert "of its writer's" in left.why
     assert the_order(twin)["total"] == 99

@@ -10,8 +10,9 @@ from hypothesis import strategies as st
 
 from streamfold import App, Key, Router, Row, Table
 from streamfold.derivations.feed import fan_outs as lanes
+from streamfold.derivations.feed.verified import FeedRows
 from streamfold.jobs import fan_outs
-from streamfold.lifecycle.other_rows import FeedRows
+from streamfold.lifecycle.other_rows import comparing
 from streamfold.read.feeds import route_of
 from streamfold.runtime import Runtime
 from streamfold.settings import Settings
@@ -119,7 +120,7 @@ class Feeds:
         """What a comparison of rows with all pairs finds: nothing."""
         app, engine = self.twin.app, self.twin.engine
         (route,) = app.routes
-        found = FeedRows(Runtime(app, engine, Settings()), route, self.clock.now, keeps_copies=True).verify()
+        found = FeedRows(route).compared(comparing(Runtime(app, engine, Settings()), self.clock.now))
         assert (found.different, found.failed) == ([], [])
 
 

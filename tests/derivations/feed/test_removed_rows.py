@@ -5,7 +5,6 @@ import pytest
 from streamfold import App, Key, Router, Row, Table
 from streamfold.batch.process import process_event
 from streamfold.engines import MemoryEngine
-from streamfold.lifecycle.other_repair import OtherCorrection
 from streamfold.lifecycle.other_rows import OtherRows
 from streamfold.read.feeds import EngineQueries, page
 from streamfold.runtime import Runtime
@@ -119,7 +118,7 @@ def test_a_comparison_and_a_repair_leave_an_item_of_the_application(social):
         process_event(run, {"Records": [record]})
     found = OtherRows(run, live=False).verify(social.app.routes)
     assert [(each.row, each.what) for each in found.different] == [(SHOWN, "missing")]
-    (left,) = OtherCorrection(run, live=False).correct(social.app.routes[0], found).remaining
+    (left,) = OtherRows(run, live=False).correct(social.app.routes[0], found).remaining
     assert (left.row, social.engine.rows[SHOWN]) == (SHOWN, own)
     assert "belongs to the application itself" in left.why
 

@@ -58,15 +58,12 @@ class Archive(Derivation):
         return (str(route.options),)
 
     def guard(self, route: Route) -> str:
-        del route
         return "name by digest"
 
     def needs(self, route: Route) -> Needs:
-        del route
         return "old"
 
     def takes(self, route: Route, change: Change) -> bool:
-        del route
         return change.event == "REMOVE"
 
     def check_settings(self, route: Route, settings: Settings) -> None:

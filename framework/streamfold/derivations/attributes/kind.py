@@ -24,7 +24,7 @@ if TYPE_CHECKING:
     from streamfold.commit.plan import Deferred
     from streamfold.derivations.calls import Permissions
     from streamfold.derivations.derivation import Contributes, Finishing
-    from streamfold.derivations.expected import Expected, History
+    from streamfold.derivations.expected import Expected, History, OwnRows
     from streamfold.errors import Unprocessable
     from streamfold.keys.key import Key
     from streamfold.ledger.contribution import Contribution
@@ -96,7 +96,6 @@ class Attributes(Expiring):
         from streamfold.commit.outcome import Outcome
         from streamfold.derivations.attributes.write_back import WriteBack
 
-        del deferred
         items = WriteBack(finishing.runtime)
         items.rows_changed(finishing.pending_work.state_rows)
         items.changed(finishing.subscribed)
@@ -105,10 +104,14 @@ class Attributes(Expiring):
     def reconciled(
         self, route: Route, item: ItemKey, after: Contribution, finishing: Finishing
     ) -> Sequence[Unprocessable]:
-        del route, item, after
         for failed in self.finish((), finishing).failed:
             raise failed.error
         return ()
+
+    def verified(self, route: Route) -> OwnRows:
+        from streamfold.derivations.attributes.write_back import AttributesOnItems
+
+        return AttributesOnItems(route)
 
     def process_calls(self, route: Route) -> Permissions:
         from streamfold.derivations.calls import STATE, dynamodb, of_ledger, table_of
@@ -120,7 +123,6 @@ class Attributes(Expiring):
         return stored | noted | written_back
 
     def delta_keys(self, route: Route) -> tuple[Key, ...]:
-        del route
         return ()  # rows in the state are shown on items afterwards
 
     def expected(self, route: Route, history: History) -> Expected:

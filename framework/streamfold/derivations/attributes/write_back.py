@@ -6,7 +6,7 @@ record of that change brings the item here again. So does the record of an item 
 put without the attributes or with old ones.
 """
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import partial
 from typing import Any, NamedTuple
@@ -15,6 +15,7 @@ from streamfold.commit.outcome import Failed
 from streamfold.commit.pending import ChangeAndHandler
 from streamfold.commit.transactions import fold_row, fold_times, in_slots, may_pass, read_rows
 from streamfold.derivations.derivation import Work, derivation, deriving_onto_items
+from streamfold.derivations.expected import Comparison, RowDifference, VerifiedRows
 from streamfold.derivations.view.rows import RowBuilder, fold, row_contribution
 from streamfold.derivations.yielded import split, target_of
 from streamfold.engines.deadline import TRIES_MAX
@@ -29,7 +30,7 @@ from streamfold.errors import (
     redacted,
     shown,
 )
-from streamfold.keys.table import CONTRIBUTORS, DERIVED
+from streamfold.keys.table import DERIVED
 from streamfold.ledger.contribution import Contribution, RowContribution
 from streamfold.ledger.schema import Schema
 from streamfold.ledger.state_keys import ATTRIBUTE_MARK, StoredAttributes
@@ -71,6 +72,11 @@ class Own(NamedTuple):
     declared: frozenset[str]
     retired: frozenset[str]
 
+    @classmethod
+    def of(cls, application: Application) -> "Own":
+        names = frozenset(route.name for route in application.routes)
+        return cls(application.name, names, application.retired)
+
     def knows(self, whose: str, *, retired: bool = True) -> bool:
         """Whether an owner is such a handler; with ``retired=False`` one that is not retired."""
         application, _, handler = whose.partition("/")
@@ -94,14 +100,6 @@ def put_back(change: Change) -> list[PutBack]:
     return [
         PutBack(name, whose, new[name]) for name, whose in derived_by(old).items() if name in new and name not in marked
     ]
-
-
-def shown_by(stored: DerivedByName | None) -> dict[str, Any]:
-    """The attributes of a stored row, as its item is to show them."""
-    if not stored or stored.get(CONTRIBUTORS) == 0:
-        return {}
-    derived = (name for name in stored if name.startswith(ATTRIBUTE_MARK))
-    return {name.removeprefix(ATTRIBUTE_MARK): stored[name] for name in derived}
 
 
 class PendingUpdate(NamedTuple):
@@ -154,7 +152,11 @@ def _update(
     item: ItemKey, stored: DerivedByName, values: DerivedByName, removed: tuple[str, ...]
 ) -> UpdateSource | None:
     """The update, on the condition that the written attributes and all marks are still as they were read."""
-    differing = {name: value for name, value in values.items() if name not in stored or not _equal(value, stored[name])}
+    differing = {
+        name: value
+        for name, value in values.items()
+        if name not in stored or not same(encode(value), encode(stored[name]))
+    }
     if not differing and not removed:
         return None
     looked_at = dict.fromkeys((*differing, *removed, DERIVED))
@@ -216,10 +218,6 @@ def _marks(owners: Mapping[str, str]) -> dict[str, set[str]]:
     return marks
 
 
-def _equal(one: Any, other: Any) -> bool:
-    return same(encode(one), encode(other))
-
-
 @dataclass(slots=True)
 class DerivedItem:
     """An item with derived attributes."""
@@ -264,10 +262,7 @@ class WriteBack:
     def write(self) -> list[Failed]:
         """Updates the items; returns the records of the items that failed."""
         errors = write_back(self.runtime, self.derived_items)
-        return [failed for item, error in errors.items() for failed in self._failed(item, error)]
-
-    def _failed(self, item: ItemKey, error: Exception) -> list[Failed]:
-        return [Failed(change, route, error) for change, route in self.causes[item]]
+        return [Failed(change, route, error) for item, error in errors.items() for change, route in self.causes[item]]
 
     def _note(self, item: ItemKey, change: Change, route: Route) -> DerivedItem:
         self.causes.setdefault(item, []).append((change, route))
@@ -293,9 +288,7 @@ def _is_copy(change: Change) -> bool:
 
 def write_back(runtime: Runtime, derived_items: DerivedItems) -> dict[ItemKey, Exception]:
     """Updates items to their stored attributes; returns the errors of items that failed."""
-    application = runtime.application
-    names = frozenset(route.name for route in application.routes)
-    own = Own(application.name, names, application.retired)
+    own = Own.of(runtime.application)
     failed: dict[ItemKey, Exception] = {}
     pending, refused, throttled = derived_items, False, list[TableThrottled]()
     try:
@@ -332,7 +325,7 @@ def _round(
     again = dict(derived_items)
     updates: list[tuple[ItemKey, partial[bool]]] = []
     for item, derived_item in derived_items.items():
-        shown = {stored.whose: shown_by(rows.get(stored.row(item[1:]))) for stored in derived_item.stored}
+        shown = {stored.whose: stored.shown(rows.get(stored.row(item[1:]))) for stored in derived_item.stored}
         found = pending_update(own, item, items.get(item), shown, derived_item.unmarked, retire=derived_item.retire)
         if found.update is not None:
             updates.append((item, partial(_refused, runtime.engine, found.update)))
@@ -367,3 +360,42 @@ def _refused(engine: Engine, update: UpdateSource) -> bool:
             f"The store refused attributes of item {shown(update.key[1:])}, {reason.code}: {redacted(reason.message)}"
         )
     return True
+
+
+class AttributesOnItems:
+    """The items onto which one handler derives attributes, compared with the stored attributes of all handlers."""
+
+    def __init__(self, route: Route) -> None:
+        (self.target,) = route.kind.touches(route)
+
+    def compared(self, comparing: Comparison) -> VerifiedRows:
+        """Compares all items of the target."""
+        found = VerifiedRows()
+        for keys in comparing.keys(self.target.table, lambda _: True):
+            own = [key for key in keys if self.target.takes(key)]
+            found.rows += len(own)
+            found.different += _differing(comparing.runtime, own) if own else ()
+        return found
+
+    def correct(self, rows: Sequence[RowKey], comparing: Comparison) -> dict[RowKey, str]:
+        """Writes the stored attributes onto their items again, also where no item contributes to them any more."""
+        app = comparing.runtime.application
+        derived_items = {item: DerivedItem(stored_on(app, item), retire=True) for item in rows}
+        return {item: str(error) for item, error in write_back(comparing.runtime, derived_items).items()}
+
+
+def _differing(runtime: Runtime, keys: Sequence[ItemKey]) -> Iterator[RowDifference]:
+    """The items that do not show their stored attributes."""
+    application, engine = runtime.application, runtime.engine
+    own = Own.of(application)
+    items = engine.read_rows(keys)
+    stored = {key: stored_on(application, key) for key in keys}
+    rows = engine.read_rows([each.row(key[1:]) for key, own_rows in stored.items() for each in own_rows])
+    for key, own_rows in stored.items():
+        shown = {each.whose: each.shown(rows.get(each.row(key[1:]))) for each in own_rows}
+        pending = pending_update(own, key, items.get(key), shown)
+        if pending.update is not None or pending.writers:
+            values, removed = ({}, ()) if pending.update is None else (pending.update.values, pending.update.removed)
+            expected = {name: value for name, value in {**values, **pending.writers}.items() if name != DERIVED}
+            names = {*expected, *removed} & items[key].keys()
+            yield RowDifference(key, {name: items[key][name] for name in names - {DERIVED}}, expected)

@@ -1,18 +1,25 @@
 """Reads a history: the item as it was at a time, and rows that were altered or are missing."""
 
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from datetime import datetime
 from typing import Any, Literal, NamedTuple
 
+from streamfold.derivations.audit.kind import plain_row, recorded_of
 from streamfold.derivations.audit.puts import OPENING
 from streamfold.derivations.audit.rows import ROW, image_digest, row_digest, same_digest
+from streamfold.derivations.expected import Comparison, RowDifference, VerifiedRows
 from streamfold.keys.field import Unreadable, datetime_text
-from streamfold.records.change import EVENTS, typed
-from streamfold.records.images import Image
+from streamfold.records.change import EVENTS, ItemKey, image_of, item_name, typed
+from streamfold.records.images import Image, hidden, without_derived
+from streamfold.records.values import alike, decode
+from streamfold.routes.route import Route
+from streamfold.runtime import Runtime
+from streamfold.writes.guarded import RowKey
 
 HistoryRow = Mapping[str, Any]
 """A history row in plain values."""
+OF_CHANGES = "It follows from changes, not from its item: the next change of the item adds a row to the history."
 WRITTEN = (*EVENTS, OPENING)
 """The events of rows that an audit writes."""
 
@@ -223,3 +230,64 @@ def behind(item: str, rows: Sequence[Mapping[str, Any]], key: bytes, table: str,
     if not isinstance(digests, Mapping) or digests.get("new") == image_digest(key, table, image):
         return None
     return Finding(item, str(last.get("version")), "behind")
+
+
+class NewestRows:
+    """The newest row of each history, compared with its item."""
+
+    def __init__(self, route: Route) -> None:
+        self.route = route
+
+    def compared(self, comparing: Comparison) -> VerifiedRows:
+        """Compares all items of an audit."""
+        found, application = VerifiedRows(), comparing.runtime.application
+        for table in {key.table.name: key.table for key in self.route.sources}.values():
+            for keys in comparing.keys(table, lambda _: True):
+                own = [key for key in keys if any(each is self.route for each, _ in application.sources(key))]
+                found.rows += len(own)
+                found.different += self._differing(comparing, own) if own else ()
+        return found
+
+    def correct(self, rows: Sequence[RowKey], comparing: Comparison) -> dict[RowKey, str]:
+        return dict.fromkeys(rows, OF_CHANGES)
+
+    def _differing(self, comparing: Comparison, keys: Sequence[ItemKey]) -> Iterator[RowDifference]:
+        runtime = comparing.runtime
+        histories = {key: self._history(runtime, key) for key in keys}  # before the items: these may be newer
+        items = runtime.engine.read_sources(keys)
+        # An expiring history may have lost all of its rows, and a partial history lacks items that are older than it.
+        may_lack = recorded_of(self.route).keep_days is not None or self.route.name in comparing.partial
+        for key, history in histories.items():
+            if key not in items or (may_lack and not history):
+                continue
+            names = runtime.application.tables[key[0]].attributes
+            if (differing := _difference(key, names, history, items[key])) is not None:
+                yield differing
+
+    def _history(self, runtime: Runtime, key: ItemKey) -> list[HistoryRow]:
+        sources, name = runtime.application.sources(key), item_name(key)
+        fields = next(fields for each, fields in sources if each is self.route)
+        target = next((each for each in self.route.into if each.table.name == key[0]), self.route.into[0])
+        stored = runtime.engine.items(target.table, target.partition.compose({**fields, "item": name}))
+        rows = (plain_row(target, decode({"M": each})) for each in stored)
+        return [row for row in rows if row is not None and str(row.get("item")) == name]
+
+
+def _difference(
+    key: ItemKey, names: Collection[str], history: Sequence[HistoryRow], stored: Mapping[str, Any]
+) -> RowDifference | None:
+    """The difference between an item and the newest row of its history; None if they agree.
+
+    names: the attributes of the item's key.
+    """
+    image = decode({"M": without_derived(image_of(stored).raw)})
+    item = {name: value for name, value in image.items() if name not in names and not hidden(name)}
+    known = item_now(history, {})
+    if not known.exists:
+        return RowDifference(key, None, item)
+    if newest_is_damaged(history):
+        return RowDifference(key, {}, item)
+    recorded = {name: value for name, value in (known.item or {}).items() if name not in names}
+    is_whole = known.whole and known.fields is None and not known.redacted and not known.large
+    expected = item if is_whole else {name: value for name, value in item.items() if name in recorded}
+    return None if alike(recorded, expected) else RowDifference(key, recorded, expected)

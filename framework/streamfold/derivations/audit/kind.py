@@ -12,22 +12,20 @@ from streamfold.errors import DeclarationError
 from streamfold.keys.field import Unreadable
 from streamfold.keys.key import Key
 from streamfold.keys.table import RESERVED_PREFIX, merged
-from streamfold.records.change import name_components
-from streamfold.records.values import decode_number
+from streamfold.records.change import name_components, typed_values
 from streamfold.routes.declaration import target_keys
 from streamfold.routes.route import NamedAttribute, Target
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterator, Mapping, Sequence
+    from collections.abc import Iterator, Mapping, Sequence
 
     from streamfold.derivations.calls import Permissions
     from streamfold.derivations.derivation import Planning, Work
-    from streamfold.derivations.expected import Expected, History
+    from streamfold.derivations.expected import Expected, History, OwnRows
     from streamfold.engines.protocol import StoredItem
     from streamfold.keys.key import KeyValues
     from streamfold.keys.table import Table
     from streamfold.records.change import ItemKey
-    from streamfold.routes.application import Application
     from streamfold.routes.declaration import Into
     from streamfold.routes.route import Fields, Needs, Route
     from streamfold.runtime import Runtime
@@ -41,8 +39,6 @@ ROW_NAMES = (
 NAMED = {"item", "version"}
 """Of these, the names that the key of a row may hold too."""
 
-READERS: Mapping[str, Callable[[str], Any]] = {"S": str, "N": decode_number, "B": bytes.fromhex}
-"""Reads a key attribute, by its type, from an item's name or from typed text; bytes are in hexadecimal."""
 DIGEST = "sha256:[0-9a-f]{64}"
 """The name of an item whose key is too long for one."""
 
@@ -121,18 +117,6 @@ def item_values(source: Key, item: str) -> KeyValues | None:
     components = [] if re.fullmatch(DIGEST, item) else name_components(item)
     values = typed_values(source, components[0], *components[1:] or (None,)) if 1 <= len(components) <= 2 else None
     return None if values is None or source.match_values(*values) is None else values
-
-
-def typed_values(source: Key, partition: str, sort: str | None) -> KeyValues | None:
-    """Texts as the values of a source's key; None if the key is of another type."""
-    if (sort is None) != (source.sort is None):
-        return None
-    try:
-        first = READERS[source.partition.attribute_type](partition)
-        second = None if sort is None or source.sort is None else READERS[source.sort.attribute_type](sort)
-    except (ArithmeticError, ValueError):
-        return None
-    return first, second
 
 
 def refused_target(
@@ -278,6 +262,7 @@ class Audit(Derivation):
     """Histories: one row for every change of an item."""
 
     name = "audit"
+    keeps_history = True
     marks_rows = False  # they are inserted, and never replaced
     write_units = "1 for each KB of the row"
 
@@ -288,15 +273,12 @@ class Audit(Derivation):
             yield from (NamedAttribute(option, route.sources, name) for name in sorted(names))
 
     def no_referent(self, route: Route) -> str:
-        del route
         return "a row of a history is of one change. Look up the item that it is the history of."
 
     def guard(self, route: Route) -> str:
-        del route
         return "keyed put"
 
     def needs(self, route: Route) -> Needs:
-        del route
         return "both"
 
     def target(self, route: Route, key: Key, *, sole_writer: bool) -> Target:
@@ -327,6 +309,12 @@ class Audit(Derivation):
 
         return missing_initial_row(route, item, image, fields, runtime)
 
+    def verified(self, route: Route) -> OwnRows | None:
+        from streamfold.derivations.audit.history import NewestRows
+
+        is_apart = any(field.name == "version" for target in route.into for field in target.partition.fields)
+        return None if is_apart else NewestRows(route)  # the rows of one item are read together
+
     def process_calls(self, route: Route) -> Permissions:
         from streamfold.derivations.calls import NO_CALLS, inserted
 
@@ -339,7 +327,3 @@ class Audit(Derivation):
 
 
 AUDIT_ROWS = Audit()
-
-
-def audit_routes(application: Application) -> list[Route]:
-    return [route for route in application.routes if route.kind is AUDIT_ROWS]

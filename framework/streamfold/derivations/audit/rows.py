@@ -235,15 +235,13 @@ def stored_values(
                         text = value.get("S") if len(value) == 1 else None
                         size += len(text) if text is not None and text.isascii() else _plain_bytes(value)
                 size += (len(name) * LETTER_BYTES_MAX + ENTRY_BYTES_MAX) * len(values)
-                entries[name] = {"M": _redacted(values) if name in recorded.redact else values}
+                entries[name] = {
+                    "M": {"redacted": {"L": [{"S": side} for side in values]}} if name in recorded.redact else values
+                }
             found[section] = StoredMap(entries)
     except (AttributeError, TypeError, ValueError):  # no attribute value: ``_values`` raises the error that names it
         return None
     return found if size <= VALUE_BYTES_MAX else None
-
-
-def _redacted(values: RawImage) -> RawImage:
-    return {"redacted": {"L": [{"S": side} for side in values]}}
 
 
 def _plain_bytes(value: AttributeValue) -> int:

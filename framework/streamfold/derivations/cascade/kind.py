@@ -103,11 +103,9 @@ class Cascade(Derivation):
         return children_of(route)
 
     def guard(self, route: Route) -> str:
-        del route
         return "parent absent, child as read"
 
     def takes(self, route: Route, change: Change) -> bool:
-        del route
         return change.event == "REMOVE"
 
     def check(self, own: Sequence[Route], routes: Sequence[Route]) -> None:
@@ -116,7 +114,6 @@ class Cascade(Derivation):
     def plan(self, works: Sequence[Work], planning: Planning) -> Planned:
         from streamfold.derivations.cascade.children import Removed
 
-        del planning
         taken = [(work, tuple(change for change in work.changes if work.route.takes(change))) for work in works]
         return Planned(deferred=[Removed(work.route, changes, work.fields) for work, changes in taken if changes])
 
@@ -147,7 +144,6 @@ class Cascade(Derivation):
     def expected(self, route: Route, history: History) -> Expected:
         from streamfold.derivations.expected import Expected
 
-        del route, history
         return Expected()
 
     def segment_work(self, route: Route, job: Job, finishing: Finishing) -> SegmentWork:

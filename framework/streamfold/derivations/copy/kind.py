@@ -53,15 +53,12 @@ class Copy(Derivation):
     redriven_by_record = True  # the copy's version guards it; the item is read only if the copy is missing
 
     def guard(self, route: Route) -> str:
-        del route
         return "row guard"
 
     def needs(self, route: Route) -> Needs:
-        del route
         return "new"
 
     def target(self, route: Route, key: Key, *, sole_writer: bool) -> Target:
-        del route
         return Target(key, owned=True, sole_writer=sole_writer)
 
     def plan(self, works: Sequence[Work], planning: Planning) -> Planned:

@@ -119,7 +119,7 @@ class StateLayer(BasePersistenceLayer):
     def _update_record(self, data_record: DataRecord) -> None:
         self._swap({"status": data_record.status, "ttl": data_record.expiry_timestamp})
 
-    def _delete_record(self, data_record: DataRecord) -> None:  # noqa: ARG002 - the layer is of one record
+    def _delete_record(self, data_record: DataRecord) -> None:
         # The handler raised: the record is left as expired, so that the next delivery calls again. Its time to live is
         # a real one: DynamoDB deletes nothing that expired more than five years ago (Developer Guide, howitworks-ttl).
         self._swap({"status": EXPIRED, "ttl": self.expires_at})

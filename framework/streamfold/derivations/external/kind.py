@@ -48,7 +48,6 @@ class External(OnChanges):
     }
 
     def guard(self, route: Route) -> str:
-        del route
         return "idempotency"
 
     def check_settings(self, route: Route, settings: Settings) -> None:
@@ -88,13 +87,11 @@ class External(OnChanges):
     def process_calls(self, route: Route) -> Permissions:
         from streamfold.derivations.calls import STATE, dynamodb
 
-        del route
         return dynamodb(STATE, "PutItem")
 
     def expected(self, route: Route, history: History) -> Expected:
         from streamfold.derivations.expected import Expected
 
-        del route, history
         return Expected()  # proofs do not call it
 
 

@@ -27,12 +27,12 @@ if TYPE_CHECKING:
     from streamfold.commit.plan import Deferred
     from streamfold.derivations.calls import Permissions
     from streamfold.derivations.derivation import CountedWord, Finishing, Planning, SegmentWork, Work
-    from streamfold.derivations.expected import Expected, History, Stored
+    from streamfold.derivations.expected import Expected, ExplainedRow, History, OwnRows, Stored
+    from streamfold.engines.protocol import Engine
     from streamfold.jobs.job import Job
     from streamfold.keys.field import Field
     from streamfold.keys.key import Key
     from streamfold.records.change import ItemKey
-    from streamfold.routes.application import Application
     from streamfold.routes.route import Fields, Needs, Route
     from streamfold.settings import Settings
     from streamfold.writes.guarded import RowKey, StateKey
@@ -304,11 +304,9 @@ class Feeds(Derivation):
     says: ClassVar[Mapping[str, CountedWord]] = {}
 
     def items_given(self, options: Any) -> int:
-        del options
         return 2
 
     def asked_of(self, sources: tuple[Key, ...], into: tuple[Key, ...]) -> tuple[Key, ...]:
-        del sources
         return into
 
     def subscriptions(self, route: Route) -> tuple[Subscription, ...]:
@@ -316,15 +314,12 @@ class Feeds(Derivation):
         return Subscription(post, SOURCE), Subscription(options_of(route).audience, EDGE)
 
     def guard(self, route: Route) -> str:
-        del route
         return "versions of post and edge"
 
     def needs(self, route: Route) -> Needs:
-        del route
         return "new"
 
     def target(self, route: Route, key: Key, *, sole_writer: bool) -> Target:
-        del route
         return Target(key, owned=True, sole_writer=sole_writer)
 
     def identity(self, route: Route) -> dict[str, Any]:
@@ -391,6 +386,16 @@ class Feeds(Derivation):
 
         return lambda row: route.target_of(row) is not None or is_pulling(route, row)
 
+    def verified(self, route: Route) -> OwnRows:
+        from streamfold.derivations.feed.verified import FeedRows
+
+        return FeedRows(route)
+
+    def explained(self, route: Route, row: RowKey, engine: Engine) -> ExplainedRow:
+        from streamfold.derivations.feed.verified import FeedRows
+
+        return FeedRows(route).explained(row, engine)
+
     def process_calls(self, route: Route) -> Permissions:
         from streamfold.derivations.calls import STATE, dynamodb, inserted, replaced, table_of
 
@@ -411,8 +416,3 @@ class Feeds(Derivation):
 
 
 FEED = Feeds()
-
-
-def feed_routes(application: Application) -> list[Route]:
-    """The feeds of an application."""
-    return [route for route in application.routes if route.kind is FEED]

@@ -144,7 +144,7 @@ def _claims_row(route: "Route", row: RowKey) -> bool:
     if not _is_reported(route):
         return False
     (target,) = route.into
-    return target.table.name == row[0] and target.match_values(*row[1:]) is not None
+    return target.takes(row)
 
 
 def _met(engine: Engine, changed: ChangedEntries, claims: Collection[RowClaim]) -> "list[ChangeAndHandler]":

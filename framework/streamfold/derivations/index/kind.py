@@ -67,7 +67,6 @@ class Index(Contributing):
         from streamfold.commit.outcome import Outcome
         from streamfold.derivations.index.claims import conflicts
 
-        del deferred
         outcome = Outcome()
         for each in conflicts(finishing.runtime.engine, finishing.pending_work):
             is_conflict = isinstance(each.error, Unprocessable)

@@ -7,7 +7,7 @@ from functools import lru_cache
 from typing import Any, NamedTuple, Protocol
 from urllib.parse import unquote
 
-from streamfold.derivations.derivation import Finishing
+from streamfold.derivations.derivation import Finishing, searches, searching
 from streamfold.derivations.search.accepts import Accepts
 from streamfold.derivations.search.documents import hidden, index_of, index_template
 from streamfold.derivations.search.local import ALIASES, PARTITION, LocalIndex, resolved
@@ -16,7 +16,6 @@ from streamfold.derivations.search.options import (
     MADE,
     NEXT,
     NUMBERED,
-    SearchOptions,
     alias_of,
     in_path,
     independent,
@@ -199,11 +198,6 @@ class SearchIndex(NamedTuple):
         return {"settings": self.settings, "mappings": self.mapping, "aliases": {self.alias: alias}}
 
 
-def searches_of(routes: Iterable[Route]) -> list[Route]:
-    """The routes that write documents."""
-    return [route for route in routes if isinstance(route.options, SearchOptions)]
-
-
 def check_real_indexes(own: Sequence[Route], settings: Settings) -> None:
     """Raises ``SettingsError`` for a setting that contradicts its index, and if settings give two indexes one name."""
     if not settings.indexes:  # declared names are compared when the application is built
@@ -225,9 +219,8 @@ def find_index(routes: Iterable[Route], name: str, settings: Settings) -> Search
 
     Raises ``SettingsError`` for an unknown name.
     """
-    own = searches_of(routes)
-    if not own:
-        raise SettingsError(f"Index {name!r} is not known: the application has no search.")
+    searching(routes, name)
+    own = searches(routes)
     for route, template in _templates(own, settings):
         fields = index_fields(route, template, name)
         if fields is not None:
@@ -255,7 +248,7 @@ def index_fields(route: Route, template: KeyComponent, name: str) -> Fields | No
 
 def accepts_of(routes: Iterable[Route], settings: Settings) -> Callable[[str], Accepts | None]:
     """The documents that the index of a name takes, by its declaration; None for an undeclared index."""
-    own = [(route, index_template(route, settings)) for route in searches_of(routes)]
+    own = [(route, index_template(route, settings)) for route in searches(routes)]
 
     def accepts(name: str) -> Accepts | None:
         alias = alias_of(name)

@@ -19,6 +19,7 @@ if TYPE_CHECKING:
     from streamfold.derivations.derivation import Finishing, Planning, Preview, Work
     from streamfold.derivations.expected import Expected, History
     from streamfold.derivations.search.documents import Root
+    from streamfold.engines.protocol import Engine
     from streamfold.records.change import ItemKey
     from streamfold.routes.route import Route
     from streamfold.settings import Settings
@@ -65,11 +66,9 @@ class Search(Derivation):
         return {setting_name(index): index.text}
 
     def guard(self, route: Route) -> str:
-        del route
         return "bump before read"
 
     def check(self, own: Sequence[Route], routes: Sequence[Route]) -> None:
-        del routes
         for route in own:
             for part in options_of(route).parts:
                 check_in_partition(f"Search {route.name!r} ({route.declared_at})", "the part", route.sources[0], part)
@@ -105,7 +104,6 @@ class Search(Derivation):
     def plan(self, works: Sequence[Work], planning: Planning) -> Planned:
         from streamfold.derivations.search.documents import root_of
 
-        del planning
         roots: dict[Any, Root] = {}
         for work in works:
             if all(change.is_hidden for change in work.changes):
@@ -205,6 +203,17 @@ class Search(Derivation):
         from streamfold.derivations.search.maintenance import expected
 
         return expected(route, history)
+
+    def local_locations(self, routes: Sequence[Route], engine: Engine, settings: Settings) -> Mapping[str, Any]:
+        from streamfold.derivations.search.indexes import OPENED, accepts_of
+        from streamfold.derivations.search.local import LocalIndex
+
+        return {OPENED: LocalIndex(engine, accepts_of(routes, settings))}
+
+    def read_rows(self, routes: Sequence[Route], location: str, engine: Engine) -> dict[str, dict[str, Any]]:
+        from streamfold.derivations.search.maintenance import read_documents
+
+        return read_documents(routes, location, engine)
 
     def found_outside(self, route: Route, place: Any) -> dict[RowKey, dict[str, Any]]:
         from streamfold.derivations.search.maintenance import found_outside

@@ -8,12 +8,13 @@ from typing import Any, NamedTuple
 from urllib.parse import unquote
 
 from streamfold.commit.referents import lacking_backlinks
-from streamfold.derivations.expected import Expected, History, Values, referents_of
+from streamfold.derivations.expected import Expected, History, MadeOf, Values, referents_of
 from streamfold.derivations.search.documents import (
     Root,
     RootRun,
     document_id,
     document_text,
+    gathered,
     gone_body,
     index_of,
     known_sources,
@@ -23,7 +24,7 @@ from streamfold.derivations.search.documents import (
     parsed,
     reconcile,
 )
-from streamfold.derivations.search.indexes import index_fields
+from streamfold.derivations.search.indexes import find_index, index_fields
 from streamfold.derivations.search.indexing import Dirty, DirtyRoot
 from streamfold.derivations.search.local import LocalIndex, local_indexes
 from streamfold.derivations.search.opensearch import OpenSearchIndex
@@ -38,8 +39,8 @@ from streamfold.derivations.search.options import (
     options_of,
     own_alias,
 )
-from streamfold.derivations.search.sink import CONFLICT, Found, Sink, send
-from streamfold.engines.protocol import Counter
+from streamfold.derivations.search.sink import CONFLICT, Sink, send
+from streamfold.engines.protocol import Counter, Engine
 from streamfold.errors import Contended, EngineUnavailable, ItemFault, redacted
 from streamfold.keys.key import Key, child_fields
 from streamfold.ledger.state_keys import document_key
@@ -200,7 +201,7 @@ class Comparing:
             each.root.item: {*(action.id for action in each.actions), *more.get(each.root.item, ())} for each in runs
         }
         found = self.sink.read(self.index, set().union(*ids.values())) if runs else {}
-        visible = {name: own_fields(held.body) for name, held in found.items() if _is_visible(held)}
+        visible = {name: own_fields(held.body) for name, held in found.items() if held.body.get(GONE) is None}
         lacking = self._lacking([*runs, *(each for each, _ in failed)])
         shown = [self._shown(each, ids[each.root.item], visible) for each in runs]
         # Where the function raises, the referent may be to blame: its next change has to reach the item.
@@ -238,8 +239,57 @@ class Comparing:
         return ShownRoot(each.root, each.number, expected, {name: visible[name] for name in ids if name in visible})
 
 
-def _is_visible(found: Found) -> bool:
-    return found.body.get(GONE) is None
+class ExplainedDocument(NamedTuple):
+    """A document of an index, with the items that it is made of."""
+
+    route: Route
+    alias: str
+    id: str
+    version: int | None  # None: there is no such document
+    run: int | None = None  # the last run of its item; None: none
+    made_of: Sequence[MadeOf] = ()  # empty: the id does not name its item
+    wrong: Sequence[str] = ()  # different, missing, ghost
+    error: Exception | None = None  # of the handler
+
+    @property
+    def agrees(self) -> bool:
+        """Whether the document is what its handler makes of its items now."""
+        return not (self.wrong or self.error is not None) and bool(self.made_of)
+
+
+def explain_document(runtime: Runtime, sink: Sink, route: Route, index: str, name: str) -> ExplainedDocument:
+    """The sources of the document with this id, and whether its handler would make the same document now."""
+    stored = sink.read(index, [name]).get(name)
+    found = ExplainedDocument(route, index, name, stored.version if stored else None)
+    if (root := root_of(route, name)) is None:
+        return found
+    counter_key = document_key(runtime.application.name, route.name, root.item)
+    counter = runtime.engine.read_state([counter_key], consistent=True).get(counter_key)
+    run = RootRun.of(root, counter_key, counter or {})
+    sources = known_sources(runtime.engine, [run])
+    look_up_referents(runtime, [run], sources, notes=False)
+    made_of = _made_of(runtime.engine, run, sources)
+    compared = Comparing(runtime, sink, index).compare([root], {root.item: [name]})
+    wrong = [what for shown in compared.shown for what, other in shown.differences() if other in (name, "")]
+    error = compared.failed[0][1] if compared.failed else None
+    return found._replace(run=int(counter["n"]) if counter else None, made_of=made_of, wrong=wrong, error=error)
+
+
+def _made_of(engine: Engine, run: RootRun, sources: Mapping[ItemKey, Any]) -> list[MadeOf]:
+    """The item, the parts and the referents of a document."""
+    root = run.root
+    referents = engine.read_sources(run.references) if run.references else {}
+    now = gathered(root, engine, sources)
+    parts = (
+        (key.table.name, *key.compose({**root.fields, **each.key}))
+        for key in (options_of(root.route).parts if now.image else ())
+        for each in now.document_parts(key)
+    )
+    return [
+        MadeOf("item", root.item, None, bool(now.image)),
+        *(MadeOf("part", part, None, exists=True) for part in parts),
+        *(MadeOf("referent", referent, None, referent in referents) for referent in run.references),
+    ]
 
 
 def root_of(route: Route, name: str) -> Root | None:
@@ -305,6 +355,12 @@ def _with_parts(route: Route, partitions: _Partitions, root: ItemKey, fields: Fi
         return function(item, parts, **asked)
 
     return replace(route, function=called)
+
+
+def read_documents(routes: Sequence[Route], index: str, engine: Engine) -> dict[str, dict[str, Any]]:
+    """The documents of a local index that a search may find, by id. Raises ``SettingsError`` for an unknown index."""
+    alias = find_index(routes, index, Settings()).alias
+    return {found.id: own_fields(found.body) for found in LocalIndex(engine).documents(alias)}
 
 
 def found_outside(route: Route, place: Any) -> dict[RowKey, Values]:

@@ -37,7 +37,6 @@ class View(Expiring):
     sees_derived_attributes = True
 
     def may_share(self, one: Route, other: Route) -> bool:
-        del one, other
         return True
 
     def spread(self, route: Route) -> bool:
@@ -60,7 +59,8 @@ class View(Expiring):
     def expected(self, route: Route, history: History) -> Expected:
         from streamfold.derivations.expected import Expected, shares_of
         from streamfold.derivations.expiry import with_grace
-        from streamfold.derivations.view.shards import SHARD, shard_of
+        from streamfold.derivations.view.shards import shard_of
+        from streamfold.routes.route import SHARD
 
         shards = spread_over(route)
 

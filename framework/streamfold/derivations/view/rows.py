@@ -11,7 +11,7 @@ from functools import lru_cache
 from typing import Any, NoReturn
 
 from streamfold.derivations.expiry import postponed
-from streamfold.derivations.view.shards import NOT_IN_SHARDS, SHARD, shard_of
+from streamfold.derivations.view.shards import NOT_IN_SHARDS, shard_of
 from streamfold.derivations.yielded import inexact, is_ours, split, target_of, yielded
 from streamfold.errors import HandlerError, KeyValueError, redacted, shown
 from streamfold.keys.key import Key
@@ -32,7 +32,7 @@ from streamfold.records.images import Image
 from streamfold.records.values import Number, digest, encode, number_text
 from streamfold.routes.aggregates import SUM, Added, Aggregate, Moment, Ordered, checked_number
 from streamfold.routes.effects import Row
-from streamfold.routes.route import ROUTES_KEPT_MAX, Fields, Route, Target, may_expire
+from streamfold.routes.route import ROUTES_KEPT_MAX, SHARD, Fields, Route, Target, may_expire
 from streamfold.routes.shipped_aggregates import Count, Sum, Winner
 from streamfold.writes.guarded import RowKey
 

@@ -15,10 +15,8 @@ from streamfold.errors import DeclarationError
 from streamfold.keys.field import Unreadable
 from streamfold.keys.key import Key
 from streamfold.routes.aggregates import Ordered
-from streamfold.routes.route import Fields, Route
+from streamfold.routes.route import SHARD, Fields, Route
 
-SHARD = "shard"
-"""The field of the target's template with the number of the shard."""
 FIELD = f"{{{SHARD}:02d}}"
 """The recommended field: two digits hold every number of shards, so the template never changes."""
 NOT_IN_SHARDS = (
