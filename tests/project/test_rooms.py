@@ -2,6 +2,8 @@
 
 import ast
 import re
+import subprocess
+import sys
 from collections import Counter
 from functools import cache
 from importlib import import_module
@@ -134,3 +136,28 @@ def test_names_of_types_are_their_own():
                     found[target.id] += 1
     twice = {name for name, count in found.items() if count > 1}
     assert len(twice) <= NAMES_TWICE_MAX, f"give one of two classes another name: one of {sorted(twice)} is new"
+
+
+ONE_VIEW = """
+import sys
+from streamfold import App, Key, Router, Row, Sum
+from streamfold.engines import MemoryEngine
+from streamfold.settings import Settings
+from tests.helpers.records import item, record
+router = Router()
+@router.view(Key("ORDER#{order_id}", "ITEM#{sku}"), into=Key("SALES#{day}", "TOTAL"))
+def total(item):
+    return Row(day=item["day"], amount=Sum(item["amount"]))
+app = App("shop", routers=[router])
+engine = MemoryEngine(app.tables.values(), app.chains)
+new = record(None, item("ORDER#1", "ITEM#a", day="d", amount=2), 1)
+assert app.process([new], engine=engine, settings=Settings()) == []
+assert engine.rows
+print(*(name for name in sys.modules if name.startswith("streamfold.derivations.")))
+"""
+
+
+def test_an_application_with_one_view_imports_of_search_feed_and_audit_their_declarations_alone():
+    done = subprocess.run([sys.executable, "-c", ONE_VIEW], capture_output=True, text=True, check=True)
+    parts = [name.split(".")[2:] for name in done.stdout.split()]
+    assert {room[1] for room in parts if room[0] in ("search", "feed", "audit") and room[1:]} == {"kind", "options"}
