@@ -6,7 +6,7 @@ from functools import partial
 import pytest
 
 from streamfold import AUDIT, Change, Count, Key, Put, Router, Row, Table
-from streamfold.derivations.audit.kind import recorded_of
+from streamfold.derivations.audit.options import recorded_of
 from streamfold.derivations.external.kind import EXTERNAL
 from streamfold.derivations.on.kind import filter_of
 from streamfold.errors import DeclarationError

@@ -8,7 +8,7 @@ Further public modules: ``streamfold.errors`` (every error that a caller may cat
 from typing import TYPE_CHECKING, Any
 
 from streamfold.app import App
-from streamfold.derivations.audit.kind import AUDIT
+from streamfold.derivations.audit.options import AUDIT
 from streamfold.derivations.search.options import Document, Part, Parts
 from streamfold.errors import StreamfoldError, Unprocessable
 from streamfold.keys.key import Key

@@ -30,7 +30,7 @@ from streamfold import (
     Table,
     Unprocessable,
 )
-from streamfold.derivations.feed.kind import FeedOptions
+from streamfold.derivations.feed.options import FeedOptions
 from tests.helpers import everything, looked_up
 from tests.helpers.histories import EXPIRED, random_writes
 

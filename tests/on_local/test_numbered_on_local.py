@@ -3,8 +3,8 @@
 import pytest
 
 from streamfold import App, Key, Router, Table
-from streamfold.derivations.audit.kind import Recorded
 from streamfold.derivations.audit.numbered import ROW_BYTES_MAX, version_row
+from streamfold.derivations.audit.options import Recorded
 from streamfold.engines import DynamoEngine
 from streamfold.records.values import ITEM_BYTES_MAX, encode, item_bytes
 from streamfold.settings import Settings

@@ -9,7 +9,7 @@ import pytest
 from handlers import social
 from handlers.social import FOLLOW, FOLLOWER, HOME, KEEP_DAYS, LIKE, POST, POST_COUNTS, PROFILE_COUNTS, USER, timeline
 from streamfold import App, Lookup, Router
-from streamfold.derivations.feed.kind import MOST, options_of
+from streamfold.derivations.feed.options import MOST, options_of
 from streamfold.read.feeds import route_of
 from streamfold.records.values import decode
 from streamfold.testing import Twin

@@ -5,7 +5,7 @@ from collections import Counter, defaultdict
 import pytest
 
 from handlers.tenants import ACTIVITY, ASSIGNED, BOARD, HISTORY, NEWS, PROJECT, TASK, USAGE, WATCH, app, news
-from streamfold.derivations.feed.kind import MOST
+from streamfold.derivations.feed.options import MOST
 from streamfold.keys.field import ulid_milliseconds
 from streamfold.read import archived
 from streamfold.read.feeds import route_of

@@ -27,7 +27,7 @@ from streamfold.derivations.audit.history import (
     item_as_of,
     moment,
 )
-from streamfold.derivations.audit.kind import item_values, plain_row
+from streamfold.derivations.audit.options import item_values, plain_row
 from streamfold.derivations.derivation import audits
 from streamfold.engines.protocol import Engine
 from streamfold.errors import SettingsError, joined_key, printable

@@ -7,11 +7,13 @@ from functools import wraps
 from typing import Any, Concatenate, ParamSpec, TypeVar, Unpack
 
 from streamfold.derivations.archive.kind import ARCHIVE, checked_location
-from streamfold.derivations.audit.kind import AUDIT_ROWS, Recorded, audit_targets, checked_recorded
+from streamfold.derivations.audit.kind import AUDIT_ROWS
+from streamfold.derivations.audit.options import Recorded, audit_targets, checked_recorded
 from streamfold.derivations.cascade.kind import CASCADE, checked_children
 from streamfold.derivations.copy.kind import COPY, copy_keys
 from streamfold.derivations.derivation import Derivation
-from streamfold.derivations.feed.kind import FEED, FEED_ATTRIBUTE, INLINE, MOST, FeedOptions, Unfollow, checked_feed
+from streamfold.derivations.feed.kind import FEED
+from streamfold.derivations.feed.options import FEED_ATTRIBUTE, INLINE, MOST, FeedOptions, Unfollow, checked_feed
 from streamfold.derivations.search.kind import SEARCH
 from streamfold.derivations.search.options import (
     Deletes,

@@ -17,7 +17,7 @@ from functools import partial
 from typing import Any, NamedTuple, Protocol
 
 from streamfold.derivations.derivation import passes_over
-from streamfold.derivations.feed.kind import (
+from streamfold.derivations.feed.options import (
     FEED_ATTRIBUTE,
     check_post,
     options_of,

@@ -5,7 +5,7 @@ from datetime import date, datetime
 from typing import TYPE_CHECKING, Any
 
 from streamfold.derivations.audit.history import ItemAsOf, is_of_history, item_as_of
-from streamfold.derivations.audit.kind import default_target, item_values, plain_row
+from streamfold.derivations.audit.options import default_target, item_values, plain_row
 from streamfold.keys.key import Key
 from streamfold.keys.key_part import KeyValue
 from streamfold.keys.table import MAIN, Table

@@ -10,8 +10,8 @@ from hypothesis import strategies as st
 
 from streamfold import AUDIT, App, Delete, Key, Put, Router, Row, Table
 from streamfold.batch.process import process_event
-from streamfold.derivations.audit.kind import Recorded
 from streamfold.derivations.audit.numbered import ROW_BYTES_MAX, version_row
+from streamfold.derivations.audit.options import Recorded
 from streamfold.derivations.on.kind import ON, filter_of
 from streamfold.engines import MemoryEngine
 from streamfold.engines.capacity import CountingEngine

@@ -3,7 +3,7 @@
 import pytest
 
 from streamfold import AUDIT, App, Key, Router, Table
-from streamfold.derivations.audit.kind import Recorded, checked_recorded, default_target, plain_row, refused_target
+from streamfold.derivations.audit.options import Recorded, checked_recorded, default_target, plain_row, refused_target
 from streamfold.errors import DeclarationError
 
 GIVEN = {"redact": (), "fields": None, "actor": None, "unchanged": True, "keep_days": None}

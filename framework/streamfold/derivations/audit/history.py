@@ -5,7 +5,7 @@ from dataclasses import dataclass, field
 from datetime import datetime
 from typing import Any, Literal, NamedTuple
 
-from streamfold.derivations.audit.kind import plain_row, recorded_of
+from streamfold.derivations.audit.options import plain_row, recorded_of
 from streamfold.derivations.audit.puts import OPENING
 from streamfold.derivations.audit.rows import ROW, image_digest, row_digest, same_digest
 from streamfold.derivations.expected import Comparison, RowDifference, VerifiedRows

@@ -7,7 +7,7 @@ would be none. The rows are puts of an ``on`` handler, whose guard lets no older
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import Any
 
-from streamfold.derivations.audit.kind import Recorded, recorded_of, refused_target
+from streamfold.derivations.audit.options import Recorded, recorded_of, refused_target
 from streamfold.derivations.audit.rows import (
     expiry,
     fingerprint,

@@ -5,7 +5,7 @@ from datetime import timedelta
 from typing import Any
 
 from streamfold.commit.plan import KeyedPut
-from streamfold.derivations.audit.kind import plain_row, recorded_of
+from streamfold.derivations.audit.options import plain_row, recorded_of
 from streamfold.derivations.audit.rows import (
     ACTOR_BYTES_MAX,
     AUDIT_BYTES_MAX,

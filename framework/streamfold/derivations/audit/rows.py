@@ -8,7 +8,7 @@ from datetime import datetime
 from hashlib import sha256
 from typing import Any
 
-from streamfold.derivations.audit.kind import Recorded
+from streamfold.derivations.audit.options import Recorded
 from streamfold.errors import HandlerError, shown
 from streamfold.keys.key_part import LETTER_BYTES_MAX
 from streamfold.keys.table import Table

@@ -5,7 +5,7 @@ from collections.abc import Iterator, Mapping
 from typing import Any, NamedTuple
 
 from streamfold.derivations.expected import Expected, History, Stored, Values
-from streamfold.derivations.feed.kind import options_of, post_seconds
+from streamfold.derivations.feed.options import options_of, post_seconds
 from streamfold.derivations.feed.posts import joined_text
 from streamfold.derivations.feed.spreading import EDGE, PULL, UNTIL, is_pulling
 from streamfold.keys.key import Key

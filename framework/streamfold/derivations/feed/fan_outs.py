@@ -5,7 +5,7 @@ from collections.abc import Mapping, Sequence
 from streamfold.commit.outcome import Failed, Outcome, explained
 from streamfold.commit.plan import Deferred
 from streamfold.derivations.derivation import Finishing, Planning, Work, passes_over
-from streamfold.derivations.feed.kind import options_of
+from streamfold.derivations.feed.options import options_of
 from streamfold.derivations.feed.posts import (
     EDGES,
     POSTS,

@@ -12,7 +12,7 @@ from hashlib import sha256
 from typing import TYPE_CHECKING, NamedTuple
 
 from streamfold.commit.transactions import Several, fold_times, in_slots, not_its_row, send, slices
-from streamfold.derivations.feed.kind import options_of, post_seconds, shown_seconds, sort_position_from
+from streamfold.derivations.feed.options import options_of, post_seconds, shown_seconds, sort_position_from
 from streamfold.derivations.yielded import split, target_of, yielded
 from streamfold.engines.protocol import Entries
 from streamfold.errors import Contended, EngineError, HandlerError, ItemFault, damaged, shown

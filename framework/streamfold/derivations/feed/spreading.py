@@ -13,7 +13,7 @@ from typing import Any, Literal, NamedTuple
 
 from streamfold.commit.outcome import Tallies
 from streamfold.commit.transactions import send
-from streamfold.derivations.feed.kind import FUTURE_SECONDS_MAX, check_post, options_of, post_seconds
+from streamfold.derivations.feed.options import FUTURE_SECONDS_MAX, check_post, options_of, post_seconds
 from streamfold.derivations.feed.posts import (
     EDGES,
     POSTS,

@@ -24,7 +24,7 @@ from streamfold.derivations.expected import (
     VerifiedRows,
     differing_attributes,
 )
-from streamfold.derivations.feed.kind import (
+from streamfold.derivations.feed.options import (
     FUTURE_SECONDS_MAX,
     options_of,
     position_prefix,
