@@ -22,7 +22,7 @@ QUICK := keys records routes ledger commit derivations read
 NOT_DEPLOYED := $(addprefix streamfold/,cli deploy failures pages proofs starter testing __main__.py engines/memory.py \
 	$(patsubst %,replay/%.py,costs growing mismatches replay stream) \
 	$(patsubst %,lifecycle/%.py,adoption diff other_rows retire row_repair \
-		row_sources rows search state_size unseen))
+		row_sources rows search unseen))
 
 # The stream of an existing table, as `streamfold template` takes it.
 ORDERS_STREAM := arn:aws:dynamodb:us-east-1:123456789012:table/orders/stream/2026-01-01T00:00:00.000

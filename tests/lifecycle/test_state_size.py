@@ -5,7 +5,7 @@ import pytest
 from streamfold.batch.process import process_changes
 from streamfold.engines import EmbeddedEngine, MemoryEngine
 from streamfold.ledger.state_keys import audience_key, index_key, jobs_partition, segments_partition
-from streamfold.lifecycle.state_size import OTHERS, PURPOSES, StateGarbage, state_sizes
+from streamfold.lifecycle.retire import OTHERS, PURPOSES, StateGarbage, state_sizes
 from streamfold.records.values import item_bytes
 from streamfold.writes.guarded import StateKey
 from tests.helpers.doorbells import opened

@@ -14,8 +14,16 @@ from streamfold.derivations import kept_words
 from streamfold.errors import printable
 from streamfold.jobs.job import Jobs
 from streamfold.ledger.state_keys import source_of
-from streamfold.lifecycle.retire import ContributionKept, KeptRetirement, Retirement, check_no_run, check_retirable
-from streamfold.lifecycle.state_size import PURPOSES, StateGarbage, state_sizes
+from streamfold.lifecycle.retire import (
+    PURPOSES,
+    ContributionKept,
+    KeptRetirement,
+    Retirement,
+    StateGarbage,
+    check_no_run,
+    check_retirable,
+    state_sizes,
+)
 
 NUMBERS = ("items", "bytes", "expiring")
 
