@@ -8,13 +8,12 @@ from unittest.mock import patch
 from streamfold.cli import items, output, show
 from streamfold.commit.outcome import Triage
 from streamfold.derivations import yielded
-from streamfold.derivations.audit import kind as recorded
 from streamfold.derivations.audit import rows as audit
 from streamfold.engines import EmbeddedEngine, MemoryEngine
 from streamfold.engines.protocol import ItemTimes
 from streamfold.ledger import contribution
 from streamfold.lifecycle import exports
-from streamfold.records import sources, values
+from streamfold.records import change, sources, values
 from streamfold.records import values as rounding
 from streamfold.replay import local
 from streamfold.routes import declaration
@@ -79,7 +78,7 @@ def _() -> Iterator[None]:
     tests="tests/read/test_derived_rows.py::test_the_key_of_an_item_is_read_from_the_row_of_its_history",
 )
 def _() -> Iterator[None]:
-    with patch.object(recorded, "READERS", {"S": str, "N": str, "B": str}):
+    with patch.object(change, "KEY_READERS", {"S": str, "N": str, "B": str}):
         yield
 
 
