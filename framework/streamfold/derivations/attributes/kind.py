@@ -13,7 +13,6 @@ from typing import TYPE_CHECKING, NamedTuple
 
 from streamfold.derivations.derivation import Expiring
 from streamfold.errors import DeclarationError
-from streamfold.ledger.state_keys import StoredAttributes
 from streamfold.routes.effects import Row
 from streamfold.routes.route import Subscription
 
@@ -28,17 +27,19 @@ if TYPE_CHECKING:
     from streamfold.errors import Unprocessable
     from streamfold.keys.key import Key
     from streamfold.ledger.contribution import Contribution
+    from streamfold.ledger.state_keys import StoredAttributes
     from streamfold.records.change import ItemKey
     from streamfold.routes.route import Route
+
 DERIVED_ITEM = "bearer"
 """The role of an item that has derived attributes."""
 
 
 class AttributesOptions(NamedTuple):
-    """The options of a handler of attributes, and the stored rows that its application adds."""
+    """The options of a handler of attributes, and the name of its application."""
 
     of: Key | None = None  # the items that get the attributes, if they are not the source
-    stored_attributes: StoredAttributes | None = None
+    application: str | None = None
 
 
 class Attributes(Expiring):
@@ -63,12 +64,12 @@ class Attributes(Expiring):
         return () if route.options.of is None else (route.options.of,)
 
     def bound(self, route: Route, application: str) -> Route:
-        stored = StoredAttributes(application, route.name, route.writes[0])
-        return replace(route, options=route.options._replace(stored_attributes=stored))
+        return replace(route, options=route.options._replace(application=application))
 
     def stored_attributes(self, route: Route) -> StoredAttributes | None:
-        stored: StoredAttributes | None = route.options.stored_attributes
-        return stored
+        from streamfold.ledger.state_keys import StoredAttributes  # late: an application is declared without a state
+
+        return StoredAttributes(route.options.application, route.name, route.writes[0])
 
     def check(self, own: Sequence[Route], routes: Sequence[Route]) -> None:
         for route in own:
