@@ -7,7 +7,8 @@ from fractions import Fraction
 
 from handlers.music import SONG
 from handlers.shop import ORDER, ORDER_ITEM, PRODUCT, REVIEW
-from streamfold.derivations.search.indexes import SearchIndex, searches_of
+from streamfold.derivations.derivation import searches
+from streamfold.derivations.search.indexes import SearchIndex
 from streamfold.derivations.search.options import shown_index
 from tests.helpers.commands import ROOT
 
@@ -43,7 +44,7 @@ def remove_indices(app, server):
 
 
 def indices_of(app):
-    return [SearchIndex(route, shown_index(route)) for route in searches_of(app.routes)]
+    return [SearchIndex(route, shown_index(route)) for route in searches(app.routes)]
 
 
 class Answer:
