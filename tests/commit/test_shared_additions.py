@@ -117,7 +117,7 @@ class Shop:
     def manifest(self):
         return read_manifest("shop", self.engine)
 
-    def row_name(self, number, handler="everything"):
+    def named(self, number, handler="everything"):
         """The deltas that a ledger item names."""
         key = ledger_key("shop", "main", ("main", f"ORDER#{number}", "ORDER"))
         return names_in(self.engine.state[key].get(f"{handler}.p", ""))
