@@ -3,7 +3,7 @@
 from hypothesis import strategies as st
 
 from streamfold import Change, Key, Router
-from streamfold.derivations.audit.rows import audit_row
+from streamfold.derivations.audit.puts import audit_row
 from streamfold.keys.table import MAIN
 from streamfold.records.change import Origin
 from streamfold.records.values import decode, encode

@@ -9,9 +9,10 @@ from streamfold import Change
 from streamfold.commit import claims, plan
 from streamfold.commit.claims import OlderChanges
 from streamfold.commit.committer import Committer
-from streamfold.derivations.audit import rows as audit_puts
+from streamfold.derivations.audit import puts as audit_puts
 from streamfold.derivations.audit.kind import Audit
-from streamfold.derivations.audit.rows import ROW, audit_row, row_digest
+from streamfold.derivations.audit.puts import audit_row
+from streamfold.derivations.audit.rows import ROW, row_digest
 from streamfold.derivations.copy.copies import Copies
 from streamfold.derivations.on.kind import OnChanges
 from streamfold.engines import MemoryEngine

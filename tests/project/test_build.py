@@ -1,6 +1,7 @@
 """What goes to Lambda: the files of handlers/ that git tracks, and of the framework what a function runs."""
 
 import ast
+import re
 import shutil
 import subprocess
 import sys
@@ -57,19 +58,22 @@ def test_all_mappings_of_the_searches_are_deployed():
     assert mappings <= set(deployed(ROOT)[0])
 
 
+ASKED_BY_COMMANDS = ("verified", "explained")
+"""Members of a kind that no function asks: what they import is not deployed for them."""
+
+
 def imported(path):
-    """The modules of the package that a module imports at any time, but for annotations."""
+    """The modules of the package that a module imports at any time, but for annotations and for commands."""
     tree = ast.parse(path.read_text("utf-8"))
-    checked = [
-        node for node in ast.walk(tree) if isinstance(node, ast.If) and getattr(node.test, "id", "") == "TYPE_CHECKING"
+    passed_over = [
+        node
+        for node in ast.walk(tree)
+        if (isinstance(node, ast.If) and getattr(node.test, "id", "") == "TYPE_CHECKING")
+        or (isinstance(node, ast.FunctionDef) and node.name in ASKED_BY_COMMANDS)
     ]
-    annotations = {node for each in checked for node in ast.walk(each)}
+    others = {node for each in passed_over for node in ast.walk(each)}
     for node in ast.walk(tree):
-        if (
-            isinstance(node, ast.ImportFrom)
-            and node not in annotations
-            and (node.module or "").startswith("streamfold")
-        ):
+        if isinstance(node, ast.ImportFrom) and node not in others and (node.module or "").startswith("streamfold"):
             folder = ROOT / "framework" / node.module.replace(".", "/")
             yield from (folder, *(folder / each.name for each in node.names))
 
@@ -92,6 +96,12 @@ def test_exactly_what_functions_import_is_deployed():
     needed, deployed_files = reached(), set(RUN)
     assert needed - deployed_files == set(), "functions import these: take them out of NOT_DEPLOYED in the Makefile"
     assert deployed_files - needed == set(), "no function imports these: add them to NOT_DEPLOYED in the Makefile"
+
+
+def test_no_function_asks_a_kind_what_commands_ask():
+    asks = re.compile(rf"\.(?:{'|'.join(ASKED_BY_COMMANDS)})\(")
+    asking = {path.name for path in RUN if asks.search(path.read_text("utf-8"))}
+    assert asking == {"kind.py"}, "a kind hands the question to its own module, and nobody else asks"
 
 
 def test_a_function_runs_without_the_command_line_and_the_test_tools(tmp_path):

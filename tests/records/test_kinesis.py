@@ -8,7 +8,7 @@ import pytest
 
 from streamfold import App, Key, Router, Table, Unprocessable
 from streamfold.batch.process import process_event
-from streamfold.derivations.audit.rows import audit_row
+from streamfold.derivations.audit.puts import audit_row
 from streamfold.engines import MemoryEngine
 from streamfold.errors import RecordError
 from streamfold.keys.table import MAIN

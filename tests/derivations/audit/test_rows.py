@@ -10,7 +10,7 @@ from hypothesis import strategies as st
 
 from streamfold import App, Key, Router, Table
 from streamfold.derivations.audit import rows
-from streamfold.derivations.audit.rows import audit_row
+from streamfold.derivations.audit.puts import audit_row
 from streamfold.engines import MemoryEngine
 from streamfold.errors import HandlerError, ImageError, RecordError
 from streamfold.keys.table import MAIN

@@ -6,7 +6,8 @@ from datetime import datetime
 from typing import Any, Literal, NamedTuple
 
 from streamfold.derivations.audit.options import plain_row, recorded_of
-from streamfold.derivations.audit.rows import OPENING, ROW, image_digest, row_digest, same_digest
+from streamfold.derivations.audit.puts import OPENING
+from streamfold.derivations.audit.rows import ROW, image_digest, row_digest, same_digest
 from streamfold.derivations.expected import Comparison, RowDifference, VerifiedRows
 from streamfold.keys.field import Unreadable, datetime_text
 from streamfold.records.change import EVENTS, ItemKey, image_of, item_name, typed

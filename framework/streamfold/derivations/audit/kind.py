@@ -62,14 +62,14 @@ class Audit(Derivation):
         return f'Give the audit a target: into=Key("{audit_template(route, tenant)}", "{{version:rest}}").'
 
     def plan(self, works: Sequence[Work], planning: Planning) -> Planned:
-        from streamfold.derivations.audit.rows import planned
+        from streamfold.derivations.audit.puts import planned
 
         return Planned(puts=planned(works, planning))
 
     def initial_row(
         self, route: Route, item: ItemKey, image: StoredItem, fields: Fields, runtime: Runtime
     ) -> PutRow | None:
-        from streamfold.derivations.audit.rows import missing_initial_row
+        from streamfold.derivations.audit.puts import missing_initial_row
 
         return missing_initial_row(route, item, image, fields, runtime)
 
@@ -85,7 +85,7 @@ class Audit(Derivation):
         return NO_CALLS.union(*map(inserted, route.into))
 
     def expected(self, route: Route, history: History) -> Expected:
-        from streamfold.derivations.audit.rows import expected
+        from streamfold.derivations.audit.puts import expected
 
         return expected(route, history)
 
