@@ -5,7 +5,7 @@ from collections.abc import Iterable, Iterator, Mapping
 from datetime import UTC, datetime
 from functools import partial
 from itertools import islice
-from typing import Any, NamedTuple
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 from streamfold.app import App
 from streamfold.cli.items import item_text, made_of_object, name_text, values_text
@@ -16,7 +16,6 @@ from streamfold.derivations.search.documents import document_text, index_of, ind
 from streamfold.derivations.search.indexes import OPENED, find_index, index_fields
 from streamfold.derivations.search.local import LocalIndex, local_indexes
 from streamfold.derivations.search.maintenance import ExplainedDocument, explain_document
-from streamfold.derivations.search.opensearch import OpenSearchIndex, open_search
 from streamfold.derivations.search.options import GONE, GONE_AT, options_of, shown_index
 from streamfold.derivations.search.sink import Found, Sink
 from streamfold.engines.protocol import Engine
@@ -26,8 +25,13 @@ from streamfold.routes.application import Application
 from streamfold.routes.route import Route
 from streamfold.settings import Settings
 
+if TYPE_CHECKING:
+    from streamfold.derivations.search.opensearch import OpenSearchIndex
 
-def open_server(opened: Session) -> OpenSearchIndex:
+
+def open_server(opened: Session) -> "OpenSearchIndex":
+    from streamfold.derivations.search.opensearch import open_search  # its client, where a server is asked
+
     if opened.settings.search is None:
         raise SettingsError("No search server is named: expected --search-url https://HOST, or STREAMFOLD_SEARCH.")
     found: OpenSearchIndex = opened.close_later(open_search(opened.settings))
