@@ -231,7 +231,7 @@ def _() -> Iterator[None]:
         first, last = work.changes[0], work.changes[-1]
         if not (first.has_old and last.has_new):
             return counts(work)
-        lookups = [each for each in work.route.lookups if referrers._is_of(each.key, work.item)]
+        lookups = [each for each in work.route.lookups if each.key.takes(work.item)]
         return not all(each.agrees(first.old, last.new) for each in lookups)
 
     with patch.object(referrers, "counts", of_batch):
