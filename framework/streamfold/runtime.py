@@ -87,7 +87,7 @@ def made(tag: Any, call: SlotCall) -> Joined:
     """Makes a call."""
     try:
         return Joined(tag, call())
-    except Exception as error:  # noqa: BLE001 - whoever joins the call decides what it means
+    except Exception as error:  # noqa: BLE001 - the caller that joins decides what it means
         return Joined(tag, error=error)
 
 

@@ -26,7 +26,7 @@ from streamfold.records.change import Change, times_of
 from streamfold.records.envelope import Origins, RawRecord, Seen, number_of, records_of
 from streamfold.records.values import EXACT
 from streamfold.routes.application import Application, unknown_handler
-from streamfold.routes.route import REFERENT, Route
+from streamfold.routes.route import REFERENT, Route, by_kind
 from streamfold.runtime import Knowledge, Runtime
 from streamfold.settings import Settings, undeclared_indexes, undeclared_tables
 
@@ -275,8 +275,7 @@ def check_settings(app: Application, settings: Settings) -> None:
     for name in settings.handlers_off:
         if name not in names:
             raise unknown_handler("STREAMFOLD_HANDLERS_OFF", name, sorted(names))
-    for kind in {route.kind for route in app.routes} if settings.indexes else ():
-        routes = [route for route in app.routes if route.kind is kind]
+    for _, routes in by_kind(app.routes) if settings.indexes else ():
         derivation(routes[0]).check_names(routes, settings)
 
 

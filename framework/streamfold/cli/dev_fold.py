@@ -21,12 +21,18 @@ import streamfold
 from streamfold.app import App
 from streamfold.cli import session
 from streamfold.cli.diff import attribute_cells, rows_text
-from streamfold.cli.documents import local_samples
 from streamfold.cli.handler_code import ApplicationCode, Dependencies
 from streamfold.cli.items import row_object
 from streamfold.cli.output import Fitted, Grid, Note, Printed, Report, counted, warn
 from streamfold.cli.session import GivenOptions, Session
-from streamfold.cli.summary import counts_lines, failure_object, trouble_lines, unseen_object, unwanted_lines
+from streamfold.cli.summary import (
+    counts_lines,
+    failure_object,
+    samples_of,
+    trouble_lines,
+    unseen_object,
+    unwanted_lines,
+)
 from streamfold.derivations.derivation import deriving_onto_items, reads_items
 from streamfold.keys.key import template_text
 from streamfold.keys.table import CONTRIBUTORS, is_in_state
@@ -429,7 +435,7 @@ class Fold:
                 if entry.key in into:
                     found.setdefault(template_text(entry.key), {})[row] = values
                     break
-        for sample in local_samples(self.app, self.memory, self.settings, SAMPLES_MAX):
+        for sample in samples_of(self.app, self.memory, self.settings, SAMPLES_MAX):
             (target,) = sample.route.kind.outside_locations(sample.route)
             for name, id_, fields in sample.fields():
                 found.setdefault(target, {})[f"{INDEX}{name}", id_, None] = encode(fields)["M"]

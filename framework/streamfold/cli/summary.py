@@ -25,6 +25,7 @@ from streamfold.commit.outcome import Failure, first_of_handlers
 from streamfold.commit.plan import Deferred, Plan, Transaction
 from streamfold.derivations import COUNTED_WORDS
 from streamfold.derivations.derivation import derivation, searches
+from streamfold.engines.protocol import Engine
 from streamfold.errors import manual, plain, printable
 from streamfold.records.images import hidden
 from streamfold.records.values import to_json
@@ -84,18 +85,19 @@ class Written(NamedTuple):
 
     def documents(self) -> "list[DocumentSamples]":
         """The documents of a local state that are printed."""
-        local = self.opened.store.is_local and self.opened.given.search_url is None
-        most = self.rows_max if local and not self.opened.given.dry_run else 0
-        return samples_of(self.opened, most) if most else []
+        opened = self.opened
+        local = opened.store.is_local and opened.given.search_url is None
+        most = self.rows_max if local and not opened.given.dry_run else 0
+        return samples_of(opened.app, opened.engine, opened.settings, most) if most else []
 
 
-def samples_of(opened: Session, most: int) -> "list[DocumentSamples]":
+def samples_of(app: App, engine: Engine, settings: Settings, most: int) -> "list[DocumentSamples]":
     """Up to so many documents of each search of an application, in its local state."""
-    if not searches(opened.app.routes):
-        return []
+    if not searches(app.routes):
+        return []  # and the modules of searches are not imported
     from streamfold.cli.documents import local_samples
 
-    return list(local_samples(opened.app, opened.engine, opened.settings, most))
+    return list(local_samples(app, engine, settings, most))
 
 
 def summary_json(written: Written) -> str:
@@ -364,7 +366,7 @@ def _documents(written: Written) -> str | None:
     elif not opened.store.is_local or written.store is None:
         return None
     else:
-        found = (each.route for each in samples_of(opened, 1) if each.found)
+        found = (each.route for each in samples_of(opened.app, opened.engine, opened.settings, 1) if each.found)
     route = next(found, None)
     if route is None:
         return None
