@@ -16,7 +16,7 @@ from streamfold.commit.pending import NamedByHandler, NamedRows, PendingWork
 from streamfold.commit.plan import Unit, ledger_unit
 from streamfold.derivations.derivation import contributed
 from streamfold.engines.protocol import StateItems
-from streamfold.errors import EngineError, EngineUnavailable
+from streamfold.errors import EngineError, EngineUnavailable, RecordError
 from streamfold.ledger.contribution import Contribution, LedgerItem, pending_rows, stored_rows, stored_text
 from streamfold.ledger.lives import Lives, as_stored
 from streamfold.ledger.schema import Schema
@@ -59,8 +59,9 @@ class Steps(ImageSource):
         deriving: list[BatchItem] = []
         from_ledger = self.runtime.application.plans_from_ledger
         for work in self.work.values():
-            for key, routed in work.ledger.items():
-                if key in items:
+            for key, every in work.ledger.items():
+                routed = _without_unseen(every, work) if from_ledger else every
+                if key in items or not routed:
                     continue
                 routes = tuple([route for route, _ in routed])
                 read = BatchItem(key, work.item, routes, work.changes, work=work, routed=routed)
@@ -252,6 +253,22 @@ class Steps(ImageSource):
             for parts in contributions:
                 known.add(self.runtime.application.name, route, item, parts)
         return known
+
+
+def _without_unseen(routed: Sequence[RoutedFields], work: ItemWork) -> Sequence[RoutedFields]:
+    """The handlers of an item without those that read others and see nothing of its changes.
+
+    Of derived attributes a handler of attributes sees none. Without this, the record of its own write-back would read
+    all that it reads once more, for each change of its attributes.
+    """
+    if all(route.kind.sees_derived_attributes or not route.planned_from_ledger for route, _ in routed):
+        return routed
+    try:
+        if any(change.as_written() is not None for change in work.changes):
+            return routed
+    except RecordError:  # an image that cannot be read: the handler reports it
+        return routed
+    return [each for each in routed if each[0].kind.sees_derived_attributes or not each[0].planned_from_ledger]
 
 
 def _by_lives(lives: Lives, known: Sequence[BatchItem]) -> tuple[list[BatchItem], list[BatchItem]]:

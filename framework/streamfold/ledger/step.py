@@ -119,10 +119,11 @@ def optimistic(
     for step in steps:
         route, was, now = step.route, step.before, step.after
         assert was is not None
-        before, large = stored_text(was) if was else "", False
+        before = text = stored_text(was) if was else ""
+        large = ""  # the contribution before, if it is kept elsewhere
         if len(before) > LETTERS_KEPT:
             before = kept_text(before)
-            large = before.startswith(REFERENCE)
+            large = text if before.startswith(REFERENCE) else ""
         if not large and (was is now or was == now):  # no row is touched
             tallies.append(tallied(route.name, 0, 0))
             handlers.append(HandlerContribution(route.name, step.version, before, before))
@@ -133,7 +134,7 @@ def optimistic(
         was, now = given.before, given.after
         after, writes = stored_text(given.stored), NO_WRITES
         if large or len(after) > LETTERS_KEPT:
-            after, writes = _kept(key, route, after, was_elsewhere=large)
+            after, writes = _kept(key, route, after, large)
         between = difference(application, route, item, was, now, added, requires_contributor=step.requires_contributor)
         in_lives(between, route, given, lives)
         rows: Sequence[RowWrite] = between
@@ -247,9 +248,7 @@ def _from_found(
         if partial:
             # Both references are stored until the last page: a change of either referent has to find the item.
             references, backlinks = tuple({**dict.fromkeys(refers), **dict.fromkeys(references)}), []
-        after, writes = _kept(
-            key, route, stored_text(target, references), was_elsewhere=kept_text(text).startswith(REFERENCE)
-        )
+        after, writes = _kept(key, route, stored_text(target, references), _large(text))
         # Entries of a row that expired are deleted with the contribution that names them: nothing names them later.
         entries = entries_between(mark, before, target) if between.marks or len(was) < len(before) else ()
         effects += [*rows, *writes, *entries, *backlinks]
@@ -355,11 +354,18 @@ def contribution_after(step: Step, found: LedgerItem) -> Contribution:
     return rows if is_done(step, found) else as_stored(rows, step.after)
 
 
-def _kept(
-    key: StateKey, route: Route, text: str, *, was_elsewhere: bool
-) -> tuple[str, Sequence[PutState | DeleteState]]:
-    """The text for the ledger item, and the writes of the item that holds a large contribution."""
+def _large(text: str) -> str:
+    # A contribution that is kept in an item of its own; "" for one that is not.
+    return text if kept_text(text).startswith(REFERENCE) else ""
+
+
+def _kept(key: StateKey, route: Route, text: str, elsewhere: str) -> tuple[str, Sequence[PutState | DeleteState]]:
+    """The text for the ledger item, and the writes of the item that holds a large contribution.
+
+    elsewhere: the contribution that this item holds; "" if there is none. An equal one is not put again: the ledger
+    item names it by its digest, so the write of the ledger item is refused if it is another one.
+    """
     kept = kept_text(text)
     if kept.startswith(REFERENCE):
-        return kept, [PutState(contribution_key(key, route.name), text)]
-    return kept, [DeleteState(contribution_key(key, route.name))] if was_elsewhere else []
+        return kept, [] if text == elsewhere else [PutState(contribution_key(key, route.name), text)]
+    return kept, [DeleteState(contribution_key(key, route.name))] if elsewhere else []
