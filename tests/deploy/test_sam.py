@@ -301,7 +301,7 @@ def test_every_value_within_the_bounds_of_a_choice_is_accepted(deployment_of, na
 
 def test_every_choice_is_a_parameter_that_the_template_uses(deployment_of):
     content = SamTemplate(deployment_of(application(views))).content
-    text = json.dumps(content["Resources"])
+    text = json.dumps([content["Resources"], content["Conditions"]])
     assert [choice.name for choice in CHOICES if f'{{"Ref": "{choice.name}"}}' not in text] == []
 
 

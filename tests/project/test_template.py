@@ -96,7 +96,8 @@ def test_one_parameter_lets_older_code_run_in_all_functions_and_is_off(template,
 def test_what_searches_is_there_only_with_an_endpoint(template):
     (name,) = [name for name, condition in template["Conditions"].items() if "SearchEndpoint" in str(condition)]
     assert template["Parameters"]["SearchEndpoint"]["Default"] == ""
-    conditional = {each for each, resource in template["Resources"].items() if resource.get("Condition") == name}
+    names = {name, *(each for each, condition in template["Conditions"].items() if f"'{name}'" in str(condition))}
+    conditional = {each for each, resource in template["Resources"].items() if resource.get("Condition") in names}
     assert conditional == {each for each in template["Resources"] if each.startswith("Search")}
 
 

@@ -1,11 +1,10 @@
-"""The alarms of a deployment, as data: for each sort of function, for its tables and its queue. And their dashboards.
+"""The alarms of a deployment, as data: for each sort of function, for its tables and its queue.
 
 A template holds them, ``testing.alarms`` evaluates those of a template, and docs/alarms.md has an entry for each. An
 alarm reads metrics of one function: two functions of an application never hide each other.
 """
 
-import json
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from typing import Any, NamedTuple
 
 from streamfold.lambda_entry.queue import AGE_METRIC
@@ -248,38 +247,3 @@ OF_TABLE = tuple(
     for way in ("Read", "Write")
 )
 """Alarms of the application's table, and of the state's."""
-
-
-def dashboards(functions: Sequence[str], resources: Mapping[str, Any]) -> dict[str, Any]:
-    """The alarms of a template's resources, a row for each function and one for tables. Those with a condition have a
-    board of their own. ``functions``: their names.
-    """
-    rows: dict[str | None, dict[str, list[str]]] = {}
-    for name, resource in resources.items():
-        if resource["Type"] == "AWS::CloudWatch::Alarm":
-            owner = max((each for each in functions if name.startswith(each)), key=len, default="")
-            owner = owner or ("Tables" if name.endswith("Throttles") else "Queues")
-            rows.setdefault(resource.get("Condition"), {}).setdefault(owner, []).append(name)
-    return {
-        "Dashboard" if condition is None else "SearchDashboard": {
-            "Type": "AWS::CloudWatch::Dashboard",
-            "Properties": {"DashboardBody": {"Fn::Sub": _dashboard(own)}},
-            **({} if condition is None else {"Condition": condition}),
-        }
-        for condition, own in rows.items()
-    }
-
-
-def _dashboard(rows: Mapping[str, Sequence[str]]) -> str:
-    widgets = [
-        {
-            "type": "alarm",
-            "x": 0,
-            "y": 4 * number,
-            "width": 24,
-            "height": 4,
-            "properties": {"title": title, "alarms": [f"${{{name}.Arn}}" for name in names]},
-        }
-        for number, (title, names) in enumerate(rows.items())
-    ]
-    return json.dumps({"widgets": widgets})

@@ -124,6 +124,12 @@ CHOICES = (
         f"on while two versions of the code run, as in a canary, and after a rollback ({manual('changing-code')})",
         values=("off", "on"),
     ),
+    Choice(
+        "ShowDashboard",
+        "on",
+        "on: the stack has a dashboard in CloudWatch, which bills each beyond three of an account at $3 a month",
+        values=("on", "off"),
+    ),
     Choice("KeyArn", "", "A key of your own (KMS) for both tables; without one, DynamoDB's own key encrypts them"),
 )
 """In the order of the page."""

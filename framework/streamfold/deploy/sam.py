@@ -1,4 +1,4 @@
-"""A template of SAM for an application: functions, mappings, tables, buckets, queue, alarms, as template.yaml.
+"""A template of SAM for an application: functions, mappings, tables, buckets, queue, alarms, and a dashboard.
 
 Its parts are plain JSON for CDK, Terraform and others: ``${Table.Arn}`` in a text is the ARN of what the template calls
 ``Table``, and ``${Table}`` its name. Its notes say what a person should know.
@@ -18,6 +18,7 @@ from streamfold.deploy.choices import (
     SEARCH_RULES,
     search_parameters,
 )
+from streamfold.deploy.dashboards import DASHBOARD_CONDITIONS, SEARCH_DASHBOARD_CONDITIONS, SEARCHES, dashboards
 from streamfold.deploy.filters import Filter, filter_of
 from streamfold.deploy.functions import (
     QUEUE,
@@ -164,11 +165,10 @@ class SamTemplate:
         resources[STATE_RESOURCE] = _stored(dict.fromkeys(STATE.attributes, "S"), STATE.attributes, STATE.ttl)
         for each in self.functions:
             resources |= self._with_function(each)
-        watched = {self.tables.resource(table.name): self.tables.real(table.name) for table in self.deployment.tables}
-        for name, real in {**watched, STATE_RESOURCE: ref(STATE_RESOURCE)}.items():
+        for name, real in self.watched_tables.items():
             for alarm in alarms.OF_TABLE:
                 resources[f"{name}{alarm.name}"] = alarm.resource(name, {alarm.of: real}, NOTIFIED)
-        resources |= alarms.dashboards([each.name for each in self.functions], resources)
+        resources |= dashboards(self.functions, resources, self.watched_tables)
         resources |= _topic()
         resources |= _bucket("FailureBucket", {"ExpirationInDays": ref("FailureDays")})
         if any(each.archives for each in self.functions):
@@ -179,10 +179,15 @@ class SamTemplate:
             "Description": f"Rows of {self.deployment.app.name}, derived from a DynamoDB stream, exactly once.",
             "Parameters": self._parameters(),
             **({"Rules": SEARCH_RULES} if self.searches else {}),
-            "Conditions": {**(SEARCH_CONDITIONS if self.searches else {}), **CONDITIONS},
+            "Conditions": self._conditions(resources),
             "Resources": resources,
             "Outputs": _outputs(resources),
         }
+
+    @property
+    def watched_tables(self) -> dict[str, TemplateValue]:
+        own = {self.tables.resource(table.name): self.tables.real(table.name) for table in self.deployment.tables}
+        return {**own, STATE_RESOURCE: ref(STATE_RESOURCE)}
 
     def filter(self, function: DeployedFunction, logical: str) -> Filter:
         """The filter of a function's mapping of a table."""
@@ -204,7 +209,7 @@ class SamTemplate:
 
     def condition(self, function: DeployedFunction) -> str | None:
         """The condition of a function that an application can do without: one of searches alone."""
-        return "Searches" if function.sort in (STREAM, QUEUE) and function.only_searches else None
+        return SEARCHES if function.sort in (STREAM, QUEUE) and function.only_searches else None
 
     @property
     def needs_search(self) -> bool:
@@ -338,6 +343,10 @@ class SamTemplate:
         return found
 
     # What a person sees.
+
+    def _conditions(self, resources: Mapping[str, Any]) -> dict[str, Any]:
+        found = {**(SEARCH_CONDITIONS if self.searches else {}), **CONDITIONS, **DASHBOARD_CONDITIONS}
+        return found | (SEARCH_DASHBOARD_CONDITIONS if "SearchDashboard" in resources else {})
 
     def _parameters(self) -> dict[str, Any]:
         found: dict[str, Any] = {
@@ -478,7 +487,7 @@ OF_FUNCTION = ("Handler", "Runtime", "Timeout", "RecursiveLoop")
 
 
 def parts(template: SamTemplate) -> dict[str, Any]:
-    """The parts of a deployment: functions with environment, mappings, policy and alarms; tables, queues, buckets."""
+    """The parts of a deployment: functions with environment, mappings, policy; alarms; dashboards; what stores."""
     file = TemplateFile(template.content)
     functions: dict[str, Any] = {}
     for each in template.functions:
@@ -493,11 +502,13 @@ def parts(template: SamTemplate) -> dict[str, Any]:
         }
     kept = {name: each for name, each in file.resources.items() if each.type in STORED}
     alarms = {name: each for name, each in file.resources.items() if each.type == "AWS::CloudWatch::Alarm"}
+    shown = {name: each for name, each in file.resources.items() if each.type == "AWS::CloudWatch::Dashboard"}
     return {
         "application": template.deployment.app.name,
         "functions": functions,
         "resources": {name: {"Type": each.type, **plain(file, each.properties)} for name, each in kept.items()},
         "alarms": {name: plain(file, each.properties) for name, each in alarms.items()},
+        "dashboards": {name: plain(file, each.properties) for name, each in shown.items()},
         "notes": list(notes(template)),
     }
 
