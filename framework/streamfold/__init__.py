@@ -24,6 +24,8 @@ from streamfold.routes.shipped_aggregates import Average, Collect, Count, Distin
 
 if TYPE_CHECKING:
     from streamfold.commit.outcome import Failure
+    from streamfold.routes.local_days import local_day, local_day_bounds, local_month, local_week
+    from streamfold.routes.moments import Now
     from streamfold.routes.typed import TypedChange
 
 __all__ = [
@@ -34,7 +36,9 @@ __all__ = [
     # what a handler returns or yields
     "Row", "Put", "Add", "Delete", "Document",
     # what a handler gets beside its item
-    "Lookup",
+    "Lookup", "Now",
+    # days of a time zone
+    "local_day", "local_week", "local_month", "local_day_bounds",
     # what a row makes of its sources
     "Sum", "Count", "Average", "Min", "Max", "Latest", "First", "Distinct", "Collect", "Top",
     # what aggregates of one's own are derived from
@@ -51,7 +55,7 @@ __all__ = [
 
 
 def __getattr__(name: str) -> Any:
-    # Both modules are imported where they are asked for: few cold starts need them.
+    # These modules are imported where they are asked for: few cold starts need them.
     if name == "Failure":
         from streamfold.commit.outcome import Failure
 
@@ -60,4 +64,12 @@ def __getattr__(name: str) -> Any:
         from streamfold.routes.typed import TypedChange
 
         return TypedChange
+    if name == "Now":
+        from streamfold.routes.moments import Now
+
+        return Now
+    if name.startswith("local_") and name in __all__:
+        from streamfold.routes import local_days
+
+        return getattr(local_days, name)
     raise AttributeError(f"module {__name__!r} has no attribute {name!r}")

@@ -111,11 +111,12 @@ def test_wheel_runs_as_a_module_and_tells_its_version(wheel, tmp_path):
 
 def test_public_names_are_those_of_the_design():
     declared, given, yielded = (
-        "App Router Key Lookup Table AUDIT",
+        "App Router Key Lookup Now Table AUDIT",
         "Change Item Part Parts TypedChange Version",
         "Row Put Add Delete Document Added Ordered",
     )
-    names = f"{declared} {given} {yielded} divide rounded Unprocessable StreamfoldError Failure"
+    days = "local_day local_week local_month local_day_bounds"
+    names = f"{declared} {given} {yielded} divide rounded {days} Unprocessable StreamfoldError Failure"
     assert sorted({*names.split(), *(each.__name__ for each in SHIPPED)}) == sorted(streamfold.__all__)
 
 
@@ -154,6 +155,7 @@ def test_every_error_of_the_module_may_be_caught():
     ("program", "absent"),
     [
         ("import streamfold", "streamfold.batch.report"),
+        ("import streamfold", "streamfold.routes.moments"),
         ("import streamfold.engines", "sqlite3"),
         ("from streamfold.engines import EmbeddedEngine, MemoryEngine", "boto3"),
         ("import handlers", "streamfold.batch.process"),

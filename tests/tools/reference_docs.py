@@ -34,6 +34,7 @@ CALLED = {
     "Key": ("key", "match", "query"),
     "Change": ("old", "new", "at", "changed", "has_old", "has_new", "has_at"),
     "TypedChange": ("old", "new"),
+    "Now": ("passed", "between", "latest"),
     "Added": ("amounts",),
     "Ordered": ("show", "fold"),
 }

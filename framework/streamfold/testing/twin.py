@@ -21,6 +21,7 @@ from streamfold.records.change import TIME_TO_LIVE, Change, Origin
 from streamfold.records.envelope import Origins
 from streamfold.records.sources import newest_sources
 from streamfold.records.values import decode
+from streamfold.routes.moments import GivenMoment, Now, microseconds_of
 from streamfold.settings import Settings
 from streamfold.testing.items import HandlerFails, TwinError
 from streamfold.testing.stream import Clock, TwinRecord
@@ -131,6 +132,17 @@ def change(
     if record is None:
         raise TwinError(f"A change of {key!r} has equal old= and new=: a stream has no record of such a change.")
     return Change(record, Origin(key.table, ""))
+
+
+def now(moment: GivenMoment) -> Now:
+    """The time, for a test that calls a handler of it: ``overdue(ticket, now=testing.now("2026-03-01T10:00:00Z"))``.
+
+    Raises ``HandlerError`` for a value that is no moment.
+    """
+    microseconds = microseconds_of(moment)
+    if microseconds is None:
+        raise TwinError(f'now() was given {moment!r}: expected a moment, for example now("2026-03-01T10:00:00Z").')
+    return Now(microseconds)
 
 
 class Twin:
