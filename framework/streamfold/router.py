@@ -6,6 +6,7 @@ from typing import Any, Literal, ParamSpec, TypeVar, Unpack, overload
 from streamfold.derivations.attributes.kind import ATTRIBUTES, AttributesOptions
 from streamfold.derivations.declarations import ItemDeclarations, ReaderDeclarations, check_call, with_targets
 from streamfold.derivations.external.kind import EXTERNAL
+from streamfold.derivations.external.options import ExternalOptions, external_options, refuse_limits
 from streamfold.derivations.index.kind import INDEX
 from streamfold.derivations.index.unique import OnConflict, Unique, checked_unique, conflict_routes
 from streamfold.derivations.on.kind import ON, Filter, OnOptions, checked_filter, no_targets
@@ -115,6 +116,8 @@ class Router(ItemDeclarations, ReaderDeclarations):
         self,
         *sources: Key,
         external: Literal[True],
+        at_once: int = ...,
+        per_second: float | None = ...,
         **options: Unpack[OnOptions],
     ) -> Callable[[Callable[P, T]], Callable[P, T]]: ...
 
@@ -135,6 +138,8 @@ class Router(ItemDeclarations, ReaderDeclarations):
         events: Collection[Event] = EVENTS,
         changed: Collection[str] = (),
         expired: bool | None = None,
+        at_once: int = 1,
+        per_second: float | None = None,
         **common: Unpack[CommonOptions],
     ) -> Callable[[Any], Any]:
         """Declares what happens on every change.
@@ -142,14 +147,20 @@ class Router(ItemDeclarations, ReaderDeclarations):
         The function gets the ``Change`` and returns or yields a ``Put``, ``Add`` or ``Delete``, several of them, or
         None. ``events`` (INSERT, MODIFY, REMOVE), ``changed`` (any of these attributes differs) and ``expired``
         (deleted by time to live, or not) choose the changes. Each change takes effect once, also when a record is
-        delivered twice. With ``external=True`` the function is a plain one with a side effect. It runs at least once,
-        so guard it by Powertools' idempotency utility; a replay calls it only on request.
+        delivered twice. With ``external=True`` the function has a side effect, such as a mail; it may be ``async``.
+        It runs at least once for a change, and rarely twice; a replay calls it only on request. Up to ``at_once``
+        calls, of different items, run at the same time, and a process begins at most ``per_second`` calls in a second.
+        See ``streamfold docs how/call-a-slow-api``.
         """
         check_call(self, "on", sources)
 
-        def made(_: Keys, at: str) -> tuple[Keys, Filter]:
+        def made(_: Keys, at: str) -> tuple[Keys, Filter | ExternalOptions]:
             targets = no_targets(into, at) if external else target_keys(into, at)
-            return targets, checked_filter(events, changed, at, expired=expired)
+            chosen = checked_filter(events, changed, at, expired=expired)
+            if external:
+                return targets, external_options(chosen, at_once, per_second, at)
+            refuse_limits(at_once, per_second, at)
+            return targets, chosen
 
         return self._decorator("on", EXTERNAL if external else ON, sources, common, made)
 

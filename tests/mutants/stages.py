@@ -8,8 +8,10 @@ from streamfold.batch.steps import Steps
 from streamfold.commit import after_commit, outcome
 from streamfold.commit.committer import Separation
 from streamfold.commit.replanning import Replanner
+from streamfold.derivations import outside_calls
 from streamfold.derivations.attributes import write_back as module
 from streamfold.derivations.copy import copies
+from streamfold.derivations.external import coroutines
 from streamfold.derivations.external.calls import ExternalCalls
 from streamfold.engines.deadline import Deadline
 from streamfold.errors import TableThrottled, is_fatal
@@ -122,6 +124,49 @@ def _() -> Iterator[None]:
         return error
 
     with patch.object(ExternalCalls, "call", loud):
+        yield
+
+
+HISTORIES = "tests/derivations/external/test_call_histories_aws.py::"
+SIDE_BY_SIDE = "tests/derivations/external/test_side_by_side_aws.py::"
+
+
+@mutant(
+    "later calls of an item do not wait for one that failed",
+    None,
+    tests=HISTORIES + "test_every_change_is_called_in_order_before_it_is_acknowledged",
+)
+def _() -> Iterator[None]:
+    def hold_nothing(queues: Any, subject: Any) -> list[Any]:
+        queues.release(subject)
+        return []
+
+    with patch.object(outside_calls.ItemQueues, "hold", hold_nothing):
+        yield
+
+
+@mutant(
+    "two calls of an item are made at the same time",
+    None,
+    tests=HISTORIES + "test_every_change_is_called_in_order_before_it_is_acknowledged",
+)
+def _() -> Iterator[None]:
+    made = outside_calls.ItemQueues.__init__
+
+    def one_queue_a_subject(queues: Any, subjects: Any, item: Any) -> None:
+        made(queues, subjects, id)
+
+    with patch.object(outside_calls.ItemQueues, "__init__", one_queue_a_subject):
+        yield
+
+
+@mutant(
+    "calls of an event loop see the numbers of the others",
+    None,
+    tests=SIDE_BY_SIDE + "test_a_call_sees_the_variables_of_the_batch_and_none_of_another_call",
+)
+def _() -> Iterator[None]:
+    with patch.object(coroutines, "setcontext", lambda context: None):
         yield
 
 

@@ -5,7 +5,7 @@ from typing import Any
 from unittest.mock import patch
 
 from streamfold.commit import after_commit, outcome
-from streamfold.derivations.external import calls
+from streamfold.derivations.external import notes
 from streamfold.engines import DynamoEngine, dynamodb, dynamodb_client
 from streamfold.engines.deadline import Deadline
 from streamfold.engines.local_store import GuardedItems
@@ -80,12 +80,12 @@ def _() -> Iterator[None]:
     tests="tests/derivations/external/test_calls_aws.py::test_note_of_a_call_that_failed_expires_like_any_other",
 )
 def _() -> Iterator[None]:
-    swap = calls.StateLayer._swap
+    swap = notes.CallNote.swap
 
     def for_good(self: Any, attributes: dict[str, Any]) -> bool:
-        return swap(self, attributes | ({"ttl": 0} if attributes["status"] == calls.EXPIRED else {}))
+        return swap(self, attributes | ({"ttl": 0} if attributes["status"] == notes.EXPIRED else {}))
 
-    with patch.object(calls.StateLayer, "_swap", for_good):
+    with patch.object(notes.CallNote, "swap", for_good):
         yield
 
 

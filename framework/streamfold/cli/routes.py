@@ -28,12 +28,25 @@ TEMPLATES_SHOWN_MAX = 12
 READERS: dict[str, Callable[[str], Any]] = {"S": str, "N": decode_number, "B": b64decode}
 """Readers of a key on the command line, by the type of the key attribute."""
 COLUMNS = (
-    *("sources", "parts", "lookups", "handler", "group", "kind", "targets", "guard", "on_error"),
+    *("sources", "parts", "lookups", "handler", "group", "kind", "targets", "guard", "calls", "on_error"),
     *("partial_since", "declared_at"),
 )
-DEFAULTS = {"parts": None, "lookups": None, "group": GROUP, "on_error": str(RETRY), "partial_since": None}
+DEFAULTS = {
+    "parts": None,
+    "lookups": None,
+    "calls": None,
+    "group": GROUP,
+    "on_error": str(RETRY),
+    "partial_since": None,
+}
 """A column is not printed if every handler has this value: a terminal is narrow."""
-WORDS = {"group": "group ", "guard": "guard ", "on_error": "on error ", "partial_since": "partial since "}
+WORDS = {
+    "group": "group ",
+    "guard": "guard ",
+    "calls": "calls ",
+    "on_error": "on error ",
+    "partial_since": "partial since ",
+}
 """Labels of values that are not clear by themselves."""
 ChartRow = Mapping[str, Any]
 """The values of a handler, by column."""

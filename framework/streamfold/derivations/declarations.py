@@ -74,7 +74,10 @@ class Declarations:
         check_options(name, common)
 
         def declare(handler: Any) -> Any:
-            check_plain(handler) if kind.outside else check_handler(handler, name)
+            if kind.outside:
+                check_plain(handler, coroutines=kind.takes_coroutines)
+            else:
+                check_handler(handler, name)
             route = declared_route(name, kind, sources, common, made, source_line(handler), handler, looked_up)
             self._add(route, *beside(route))
             return handler

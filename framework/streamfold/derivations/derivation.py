@@ -158,6 +158,7 @@ class Derivation(Kind):
     yields: ClassVar[tuple[type, ...]] = ()
     says: ClassVar[Mapping[str, CountedWord]] = {}  # its counts, by word
     outside: ClassVar[bool] = False  # its effects are outside of the store: it is called only if the run may make them
+    takes_coroutines: ClassVar[bool] = False  # its handlers may be ``async`` functions
     finishes_last: ClassVar[bool] = False  # a replay finishes it after all records
     reads_items: ClassVar[bool] = False  # it reads items of the application when it finishes
     reconciles: ClassVar[bool] = False  # ``reconcile`` derives an item's rows from the item as it is now

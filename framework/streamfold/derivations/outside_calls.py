@@ -48,6 +48,11 @@ class CallLimits(NamedTuple):
     at_once: int = 1  # at the same time
     per_second: float | None = None  # begun in a second; None: no limit
 
+    def __str__(self) -> str:
+        at_once = f"{self.at_once} at once" if self.at_once > 1 else ""
+        per_second = "" if self.per_second is None else f"{self.per_second:g} a second"
+        return ", ".join(filter(None, (at_once, per_second)))
+
 
 def checked_limits(at_once: Any, per_second: Any, at: str) -> CallLimits:
     """The limits of the declaration ``at`` a line of code. Raises ``DeclarationError`` for limits that cannot be."""
@@ -148,10 +153,11 @@ class OutsideCalls(Generic[Subject]):
             self.lock = RLock()
             self.calling = replace(runtime, store=cast("Engine", OneAtATime(runtime.store, self.lock)))
 
-    def run(self, subjects: Iterable[Subject], call: Callable[[Sequence[Subject]], Sequence[Exception | None]]) -> None:
+    def run(self, subjects: Iterable[Subject], call: Callable[[Sequence[Subject]], Any]) -> None:
         """Calls all subjects, and gives those that failed, were held or were not begun to ``fails``.
 
-        ``call`` returns the error of each of its subjects; an error that it raises fails them all. What is no
+        ``call`` returns the error of each of its subjects, None for a success (or, for a flight that takes coroutines,
+        a coroutine that returns these); an error that it raises fails them all. What is no
         ``Exception``, such as ``KeyboardInterrupt``, is raised after the begun calls have ended.
         """
         queues = ItemQueues(subjects, self.item)
@@ -236,7 +242,6 @@ class ItemQueues(Generic[Subject]):
 
     @property
     def has_next(self) -> bool:
-        """Whether a subject may be called now."""
         return bool(self._ready)
 
     def take(self, most: int, accepts: Callable[[Sequence[Subject], Subject], bool] = lambda *_: True) -> list[Subject]:

@@ -107,6 +107,7 @@ def described(app: Application, route: Route) -> dict[str, Any]:
         "kind": route.kind.name,
         "targets": [*map(template_text, _targets(route)), *route.kind.outside_locations(route)],
         "guard": route.guard,
+        **({"calls": limits} if (limits := route.kind.call_limits(route)) else {}),
         "on_error": str(route.policy),
         "declared_at": os.path.relpath(route.declared_at),
         **({"parts": [template_text(each.key) for each in others]} if others else {}),

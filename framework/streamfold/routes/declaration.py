@@ -85,13 +85,16 @@ def check_handler(function: Callable[..., Any], kind: str) -> None:
         _refuse(function, f"never returns or yields anything: {handler} gives its effects, write", line)
 
 
-def check_plain(function: Callable[..., Any]) -> None:
-    """Refuses a generator or coroutine as an external handler, whose calls would then do nothing."""
-    kinds = (inspect.isgeneratorfunction, inspect.iscoroutinefunction, inspect.isasyncgenfunction)
+def check_plain(function: Callable[..., Any], *, coroutines: bool = False) -> None:
+    """Refuses a generator as an external handler, whose calls would do nothing, and a coroutine if none is taken."""
+    kinds = [inspect.isgeneratorfunction, inspect.isasyncgenfunction]
+    if not coroutines:
+        kinds.append(inspect.iscoroutinefunction)
     if any(is_kind(function) for is_kind in kinds):
+        expected = "a plain or an async function" if coroutines else "a plain function"
         raise DeclarationError(
-            f"Handler {function.__name__} at {source_line(function)} is declared external=True: expected a plain "
-            "function that does its work when it is called, without yield, async or await."
+            f"Handler {function.__name__} at {source_line(function)} is declared external=True: expected {expected} "
+            f"that does its work when it is called, without yield{'' if coroutines else ', async or await'}."
         )
 
 

@@ -167,6 +167,10 @@ class Kind:
         """The application's own items that it updates or removes."""
         return ()
 
+    def call_limits(self, route: "Route") -> str:
+        """How many calls outside of the store it makes, in words; "" for one after the other."""
+        return ""
+
     def indexes(self, route: "Route") -> Mapping[str, str]:
         """The search indexes that it writes, as they are declared, by the names that settings have for them."""
         return {}

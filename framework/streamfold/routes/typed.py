@@ -8,6 +8,7 @@ from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from contextlib import suppress
 from decimal import Decimal
 from functools import lru_cache, wraps
+from inspect import iscoroutinefunction
 from types import SimpleNamespace, UnionType
 from typing import (
     TYPE_CHECKING,
@@ -224,7 +225,17 @@ def decoding(
             fields[name] = decoder.of(fields[name], f"{who}{name!r}")
         return function(*taken, **fields)
 
-    return decoded
+    return _awaited(decoded) if iscoroutinefunction(function) else decoded
+
+
+def _awaited(function: Callable[..., Any]) -> Callable[..., Any]:
+    """The function as one that is known for a coroutine function, because what it returns is awaited."""
+
+    @wraps(function)
+    async def awaited(*subjects: Any, **fields: Any) -> Any:
+        return await function(*subjects, **fields)
+
+    return awaited
 
 
 class OfChange:

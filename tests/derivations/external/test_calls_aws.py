@@ -1,5 +1,9 @@
-"""External handlers: called once as far as can be told, again after they raised or were abandoned."""
+"""External handlers: called once as far as can be told, again after they raised or were abandoned.
 
+All tests run with calls one after the other, in threads, and in the event loop.
+"""
+
+import asyncio
 import time
 from asyncio import CancelledError
 
@@ -16,22 +20,32 @@ from tests.helpers.source import Source
 
 SESSION = Key("SESSION#{session_id}", "METADATA")
 DAY_SECONDS = 24 * 60 * 60
+WAYS = ("one by one", "threads", "coroutines")
 
 
 class Mails:
     """An application whose only handler sends a mail, and what it sent."""
 
-    def __init__(self):
+    def __init__(self, way):
         self.sent = []
         self.trouble = None
+        self.way = way
         router = Router()
+        declare = router.on(
+            SESSION, external=True, events=["INSERT", "REMOVE"], at_once=1 if way == "one by one" else 4
+        )
 
-        @router.on(SESSION, external=True, events=["INSERT", "REMOVE"])
         def send_mail(change, session_id):
             if self.trouble:
                 raise self.trouble
             self.sent.append((session_id, change.event))
 
+        async def send(change, session_id):
+            await asyncio.sleep(0)
+            send_mail(change, session_id)
+
+        send.__name__ = "send_mail"
+        declare(send if way == "coroutines" else send_mail)
         self.app = App("shop", routers=[router])
         self.engine = EmbeddedEngine(self.app.tables.values())
 
@@ -56,9 +70,9 @@ class Mails:
             self.engine._apply({key: changed})
 
 
-@pytest.fixture
-def mails():
-    return Mails()
+@pytest.fixture(params=WAYS)
+def mails(request):
+    return Mails(request.param)
 
 
 @pytest.fixture
@@ -167,7 +181,7 @@ def test_note_of_a_call_that_failed_expires_like_any_other(mails, record):
 def test_two_calls_that_race_lead_to_one(mails, record, monkeypatch):
     """The other delivery writes its note between our look and our note."""
     original = mails.engine.swap_state
-    other = Mails()
+    other = Mails(mails.way)
     other.engine = mails.engine
 
     def swap(*arguments):

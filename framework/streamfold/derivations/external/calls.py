@@ -1,10 +1,7 @@
-"""Calls of external handlers: side effects outside of the store, guarded by Powertools' idempotency utility.
+"""Calls of external handlers that are plain functions, guarded by Powertools' idempotency utility.
 
 A call is made at least once: if a process dies between the call and its note, the call is repeated.
 """
-
-from datetime import UTC, datetime
-from typing import Any
 
 from aws_lambda_powertools.utilities.idempotency import BasePersistenceLayer, IdempotencyConfig, idempotent_function
 from aws_lambda_powertools.utilities.idempotency.exceptions import (
@@ -16,9 +13,9 @@ from aws_lambda_powertools.utilities.idempotency.exceptions import (
 )
 from aws_lambda_powertools.utilities.idempotency.persistence.datarecord import DataRecord
 
+from streamfold.derivations.external.notes import CallNote, note_key, remaining_milliseconds
 from streamfold.derivations.yielded import stopped
-from streamfold.errors import EngineError, EngineUnavailable, is_of_table, redacted
-from streamfold.ledger.state_keys import event_key
+from streamfold.errors import EngineError, EngineUnavailable, HandlerError, is_of_table, redacted
 from streamfold.records.change import Change
 from streamfold.routes.route import Fields, Route
 from streamfold.runtime import Runtime
@@ -26,14 +23,10 @@ from streamfold.writes.guarded import StateKey
 
 UNWELL = (IdempotencyAlreadyInProgressError, IdempotencyInconsistentStateError, IdempotencyPersistenceLayerError)
 """Errors of the utility if a call cannot be noted or another call is running: the record is redelivered."""
-EXPIRED = "EXPIRED"
-"""The status of a call that failed, so that it is made again."""
-IN_PROGRESS_SECONDS = 60
-"""Outside of Lambda: a call that has begun and not ended counts as running for this time."""
 
 
 class ExternalCalls:
-    """Calls external handlers, once for each change unless a note of a call is lost."""
+    """Calls external handlers, once for each change unless a note of a call is lost. Threads may share it."""
 
     def __init__(self, runtime: Runtime) -> None:
         self.runtime = runtime
@@ -46,11 +39,11 @@ class ExternalCalls:
         assert route.function is not None
         function = route.function
         arguments = route.asked(fields)
-        key = event_key("external", self.runtime.application.name, route.name, change.item, change.identity_text)
+        key = note_key(self.runtime, route, change)
 
         def run(*, event: str) -> None:  # noqa: ARG001 - Powertools requires the name of its key's argument
             try:
-                function(change, **arguments)
+                refuse_awaitable(route, function(change, **arguments))
             except (KeyboardInterrupt, Exception):
                 raise
             except BaseException as error:
@@ -58,7 +51,7 @@ class ExternalCalls:
 
         config = IdempotencyConfig(
             expires_after_seconds=self.runtime.retention_seconds,
-            lambda_context=self.runtime.context or _Local(),  # type: ignore[arg-type]  # only this method is used
+            lambda_context=_Remaining(self.runtime),  # type: ignore[arg-type]  # only this method is used
         )
         guarded = idempotent_function(
             run,
@@ -78,35 +71,41 @@ class ExternalCalls:
         return None
 
 
-class _Local:
-    """Takes the place of the Lambda context outside of Lambda."""
+def refuse_awaitable(route: Route, given: object) -> None:
+    """Raises ``HandlerError`` if a plain function returned a coroutine: nobody would await it, and nothing be done."""
+    if not hasattr(given, "__await__"):
+        return
+    if (close := getattr(given, "close", None)) is not None:
+        close()  # or Python warns of a coroutine that nobody awaited
+    raise HandlerError(
+        f"Handler {route.name!r} ({route.declared_at}) returned {type(given).__name__}, which nobody awaits: declare "
+        f"an async function, async def {route.name}(change): ..."
+    )
+
+
+class _Remaining:
+    """Takes the place of the Lambda context, also outside of Lambda."""
+
+    def __init__(self, runtime: Runtime) -> None:
+        self.runtime = runtime
 
     def get_remaining_time_in_millis(self) -> int:
-        return IN_PROGRESS_SECONDS * 1000
+        return remaining_milliseconds(self.runtime)
 
 
 class StateLayer(BasePersistenceLayer):
-    """Keeps the idempotency record of one event as an item of the state table."""
+    """Keeps the idempotency record of one event as the note of its call."""
 
     def __init__(self, runtime: Runtime, key: StateKey) -> None:
         super().__init__()  # type: ignore[no-untyped-call]
-        self.runtime = runtime
-        self.key = key
-        self.revision = 0
-        self.expires_at = 0
+        self.note = CallNote(runtime, key)
 
     def _put_record(self, data_record: DataRecord) -> None:
-        stored = self.runtime.engine.read_state([self.key]).get(self.key, {})
-        self.revision, self.expires_at = int(stored.get("r", 0)), data_record.expiry_timestamp or 0
-        attributes: dict[str, Any] = {"status": data_record.status, "ttl": data_record.expiry_timestamp}
-        if data_record.in_progress_expiry_timestamp is not None:
-            attributes["until"] = data_record.in_progress_expiry_timestamp
-        self.runtime.begin()  # no call begins late; the notes of calls that were made are written at any time
-        if (stored and not _may_run(stored)) or not self._swap(attributes):
+        if not self.note.begin(data_record.expiry_timestamp or 0, data_record.in_progress_expiry_timestamp):
             raise IdempotencyItemAlreadyExistsError
 
     def _get_record(self, idempotency_key: str) -> DataRecord:
-        stored = self.runtime.store.read_state([self.key]).get(self.key)
+        stored = self.note.read()
         if stored is None:
             raise IdempotencyItemNotFoundError
         return DataRecord(
@@ -117,21 +116,7 @@ class StateLayer(BasePersistenceLayer):
         )
 
     def _update_record(self, data_record: DataRecord) -> None:
-        self._swap({"status": data_record.status, "ttl": data_record.expiry_timestamp})
+        self.note.swap({"status": data_record.status, "ttl": data_record.expiry_timestamp})
 
     def _delete_record(self, data_record: DataRecord) -> None:
-        # The handler raised: the record is left as expired, so that the next delivery calls again. Its time to live is
-        # a real one: DynamoDB deletes nothing that expired more than five years ago (Developer Guide, howitworks-ttl).
-        self._swap({"status": EXPIRED, "ttl": self.expires_at})
-
-    def _swap(self, attributes: dict[str, Any]) -> bool:
-        swapped = self.runtime.store.swap_state(self.key, attributes, self.revision)
-        self.revision += swapped
-        return swapped
-
-
-def _may_run(stored: dict[str, Any]) -> bool:
-    now = datetime.now(UTC).timestamp()
-    expired = stored["status"] == EXPIRED or int(stored["ttl"]) < now
-    abandoned = stored["status"] == "INPROGRESS" and "until" in stored and int(stored["until"]) < now * 1000
-    return expired or abandoned
+        self.note.failed()  # the handler raised

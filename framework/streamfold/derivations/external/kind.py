@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 from importlib.util import find_spec
-from typing import TYPE_CHECKING, ClassVar, NamedTuple
+from typing import TYPE_CHECKING, ClassVar
 
 from streamfold.derivations.derivation import CountedWord, Planned
+from streamfold.derivations.external.options import Call, is_coroutine, limits_of
 from streamfold.derivations.on.kind import OnChanges
 from streamfold.errors import SettingsError
 
@@ -17,8 +18,8 @@ if TYPE_CHECKING:
     from streamfold.derivations.calls import Permissions
     from streamfold.derivations.derivation import Finishing, Planning, Work
     from streamfold.derivations.expected import Expected, History
-    from streamfold.records.change import Change, ItemKey
-    from streamfold.routes.route import Fields, Route
+    from streamfold.records.change import Change
+    from streamfold.routes.route import Route
     from streamfold.settings import Settings
 
 SKIPPED = "external_skipped"
@@ -26,23 +27,13 @@ POWERTOOLS = "aws_lambda_powertools"
 """Guards each call by its idempotency utility; a function's archive has it only where a handler needs it."""
 
 
-class Call(NamedTuple):
-    """A pending call for a change."""
-
-    route: Route
-    changes: tuple[Change, ...]
-    fields: Fields
-
-    def __str__(self) -> str:
-        return f"call {self.route.name} for {self.changes[0].name}"
-
-
 class External(OnChanges):
-    """A plain function that is called for each change, at least once."""
+    """A function that is called for each change, at least once: a plain one, or a coroutine."""
 
     name = "external"
     write_units = "2"
     outside = True
+    takes_coroutines = True
     says: ClassVar[Mapping[str, CountedWord]] = {
         SKIPPED: CountedWord("External handler {name} was not called for {count} records; --external calls it.")
     }
@@ -52,7 +43,7 @@ class External(OnChanges):
 
     def check_settings(self, route: Route, settings: Settings) -> None:
         super().check_settings(route, settings)
-        if settings.serves(route.group) and find_spec(POWERTOOLS) is None:
+        if settings.serves(route.group) and not is_coroutine(route) and find_spec(POWERTOOLS) is None:
             raise SettingsError(
                 f"External handler {route.name!r} ({route.declared_at}) needs Powertools, and the function lacks it: "
                 "build it with external=True in a file of handlers/, which takes it along (make build), add the layer "
@@ -66,23 +57,12 @@ class External(OnChanges):
         return Planned()
 
     def finish(self, deferred: Sequence[Deferred], finishing: Finishing) -> Outcome:
-        from streamfold.commit.outcome import HELD, Failed, Held, Outcome, explained
-        from streamfold.derivations.external.calls import ExternalCalls
+        from streamfold.derivations.external.side_by_side import make_calls
 
-        outcome = Outcome()
-        calls = ExternalCalls(finishing.runtime)
-        held: set[tuple[str, ItemKey]] = set()
-        for call in deferred:
-            assert isinstance(call, Call)
-            (change,), route = call.changes, call.route
-            if (route.name, change.item) in held:
-                outcome.failed.append(Failed(change, route, Held(HELD)))
-            elif (error := calls.call(route, change, call.fields)) is not None:
-                failures = finishing.failures([change], route, explained(route, error))
-                if failures:
-                    outcome.failed += failures
-                    held.add((route.name, change.item))
-        return outcome
+        return make_calls((call for call in deferred if isinstance(call, Call)), finishing)
+
+    def call_limits(self, route: Route) -> str:
+        return str(limits_of(route))
 
     def process_calls(self, route: Route) -> Permissions:
         from streamfold.derivations.calls import STATE, dynamodb

@@ -42,8 +42,9 @@ class Filter(NamedTuple):
 
 
 def filter_of(route: Route) -> Filter:
-    """The changes that a route wants."""
-    return route.options if isinstance(route.options, Filter) else Filter()
+    """The changes that a route wants: its options are a filter, or have one."""
+    given = getattr(route.options, "filter", route.options)
+    return given if isinstance(given, Filter) else Filter()
 
 
 class OnChanges(Derivation):
