@@ -7,6 +7,7 @@ import argparse
 
 from tests.bench import (
     backfill,
+    calls,
     cold,
     core,
     exports,
@@ -44,6 +45,7 @@ BENCHMARKS = {
     "exports": exports.run,
     "backfill": backfill.run,
     "verified": verified.run,
+    "calls": calls.run,
 }
 
 

@@ -39,6 +39,7 @@ TITLES = {
     "search": "Documents",
     "exports": "Verifying an export",
     "lookups": "Handlers with a lookup",
+    "calls": "Slow calls of an external handler",
     "backfill": "A backfill that is killed, and one beside a writer",
     "verified": "Planted faults, found beside a writer",
 }
