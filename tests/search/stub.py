@@ -25,6 +25,11 @@ class Stub:
     def answer(self, status, body, kind="application/json"):
         self.status, self.body, self.kind = status, body, kind
         self.breaks = False
+        self.accepted = None
+
+    def accept(self, authorization):
+        """Refuses requests of anybody else, 401."""
+        self.accepted = authorization
 
     def break_off(self):
         """Ends each connection before an answer."""
@@ -43,7 +48,8 @@ def serving(certificate=None):
             if stub.breaks:
                 self.close_connection = True
                 return
-            self.send_response(stub.status)
+            is_refused = stub.accepted not in (None, headers.get("authorization"))
+            self.send_response(401 if is_refused else stub.status)
             self.send_header("content-type", stub.kind)
             self.send_header("content-length", str(len(stub.body)))
             self.end_headers()

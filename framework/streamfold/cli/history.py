@@ -29,6 +29,7 @@ from streamfold.derivations.audit.history import (
 )
 from streamfold.derivations.audit.options import item_values, plain_row
 from streamfold.derivations.derivation import audits
+from streamfold.derivations.secrets import secret_key
 from streamfold.engines.protocol import Engine
 from streamfold.errors import SettingsError, joined_key, printable
 from streamfold.keys.field import datetime_text
@@ -237,7 +238,7 @@ def verify(opened: Session) -> Report:
       streamfold audit verify --all --engine dynamodb --table main=shop --json
     """
     given = opened.given
-    since, key = _time("--since", given.since), opened.settings.audit_key
+    since, key = _time("--since", given.since), secret_key(opened.settings.audit_key)
     first = "" if since is None else datetime_text(since)
     if key is None:
         raise SettingsError(

@@ -139,6 +139,8 @@ def choice_of(name: str) -> Choice:
     return next(each for each in CHOICES if each.name == name)
 
 
+NAME_PATTERN = r"^[\w/+=.@-]*$"
+"""Names of secrets (Secrets Manager API Reference, CreateSecret)."""
 ALARM_PARAMETERS = {
     "AlarmTopicArn": {
         "Type": "String",
@@ -170,7 +172,19 @@ def search_parameters(*, are_required: bool) -> dict[str, Any]:
     return {
         "SearchEndpoint": parameter("https://[^/@?# ]+", where),
         "SearchDomain": parameter("[a-z][a-z0-9-]{2,27}", domain),
+        "SearchUser": {
+            "Type": "String",
+            "Default": "",
+            "Description": "A user of the search server; empty, and requests are signed with the function's role",
+        },
+        "SearchPasswordSecret": secret_parameter("the user's password"),
     }
+
+
+def secret_parameter(what: str) -> dict[str, Any]:
+    """The parameter of a secret, which functions read by themselves: no template and no function's settings show it."""
+    text = f"The name of a secret of Secrets Manager, in this account and region, whose text is {what}; empty: none"
+    return {"Type": "String", "Default": "", "AllowedPattern": NAME_PATTERN, "Description": text}
 
 
 def _is_empty(parameter: str) -> dict[str, Any]:
@@ -183,7 +197,11 @@ CONDITIONS = {
     "Mails": {"Fn::And": [{"Condition": "OwnTopic"}, {"Fn::Not": [_is_empty("AlarmMail")]}]},
     "NobodyIsNotified": {"Fn::And": [{"Condition": "OwnTopic"}, _is_empty("AlarmMail")]},
 }
-SEARCH_CONDITIONS = {"Searches": {"Fn::Not": [_is_empty("SearchEndpoint")]}}
+SEARCH_CONDITIONS = {
+    "Searches": {"Fn::Not": [_is_empty("SearchEndpoint")]},
+    "SearchesAsUser": {"Fn::Not": [_is_empty("SearchPasswordSecret")]},
+}
+HISTORY_CONDITIONS = {"SignsHistory": {"Fn::Not": [_is_empty("AuditKeySecret")]}}
 SEARCH_RULES = {
     "SearchHasDomain": {
         "RuleCondition": {"Fn::Not": [_is_empty("SearchEndpoint")]},
@@ -193,5 +211,14 @@ SEARCH_RULES = {
                 "AssertDescription": "SearchEndpoint needs SearchDomain, the name of the domain behind it",
             }
         ],
-    }
+    },
+    "SearchUserHasPassword": {
+        "RuleCondition": {"Fn::Not": [{"Fn::And": [_is_empty("SearchUser"), _is_empty("SearchPasswordSecret")]}]},
+        "Assertions": [
+            {
+                "Assert": {"Fn::Not": [{"Fn::Or": [_is_empty("SearchUser"), _is_empty("SearchPasswordSecret")]}]},
+                "AssertDescription": "SearchUser and SearchPasswordSecret go together",
+            }
+        ],
+    },
 }

@@ -14,7 +14,7 @@ from streamfold.app import App
 from streamfold.batch.ownership import marked_tables
 from streamfold.deploy import alarms
 from streamfold.deploy.alarms import Alarm
-from streamfold.deploy.permissions import Permission, Place, Role, permissions
+from streamfold.deploy.permissions import NO_SECRETS, Permission, Place, Role, permissions
 from streamfold.derivations.derivation import fans_out
 from streamfold.errors import SettingsError
 from streamfold.keys.key import Key
@@ -149,17 +149,18 @@ class Deployment:
         *,
         kinesis: Collection[str] = (),
         encrypted: Collection[str] = (),
+        secrets: Mapping[str, str] = NO_SECRETS,
         mapped: Collection[str | None] = (),
     ) -> set[Permission]:
         """What a function may do.
 
         It may read the streams of the tables that its handlers subscribe to, and of those in ``mapped``. A table that
         it only writes to has a stream, too: the function does not read that stream, and asks for the id of the table
-        only if handlers add to its rows. kinesis and encrypted: as in ``permissions``.
+        only if handlers add to its rows. kinesis, encrypted and secrets: as in ``permissions``.
         """
         read = {*function.subscribed, *mapped}
         described = {*read, *marked_tables(function.routes), Place("state").name}
-        found = permissions(self.app, function.runner, kinesis=kinesis, encrypted=encrypted)
+        found = permissions(self.app, function.runner, kinesis=kinesis, encrypted=encrypted, secrets=secrets)
         return {
             each
             for each in found

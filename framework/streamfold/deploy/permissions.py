@@ -11,6 +11,7 @@ import json
 import re
 from collections import Counter
 from collections.abc import Callable, Collection, Iterable, Mapping
+from types import MappingProxyType
 from typing import Any
 
 from streamfold.batch.ownership import marked_tables
@@ -28,6 +29,7 @@ from streamfold.derivations.calls import (
     tables_of,
 )
 from streamfold.derivations.derivation import Derivation, derivation, fans_out
+from streamfold.derivations.secrets import ACTIONS
 from streamfold.keys.table import STATE as STATE_TABLE
 from streamfold.routes.application import Application
 from streamfold.routes.route import Route
@@ -51,18 +53,25 @@ KINESIS_ACTIONS = (
 """What it asks of a Kinesis data stream (Lambda Developer Guide, services-kinesis-create)."""
 QUEUE_ACTIONS = ("ReceiveMessage", "DeleteMessage", "GetQueueAttributes")
 """What it asks of a queue (Lambda Developer Guide, services-sqs-configure)."""
+NO_SECRETS: Mapping[str, str] = MappingProxyType({})
 ARNs = Mapping[Place, Any] | Callable[[Place], Any]
 """What a template writes as the resource of a place: an ARN, an intrinsic function, or a list of these."""
 
 
 def permissions(
-    app: Application, function: Role, *, kinesis: Collection[str] = (), encrypted: Collection[str] = ()
+    app: Application,
+    function: Role,
+    *,
+    kinesis: Collection[str] = (),
+    encrypted: Collection[str] = (),
+    secrets: Mapping[str, str] = NO_SECRETS,
 ) -> Permissions:
     """The permissions that a function or a person's role takes, and no more.
 
     kinesis: tables whose records come through Kinesis Data Streams. encrypted: tables that have a KMS key of their own.
+    secrets: what has the secret of a setting, ``secretsmanager`` or ``ssm``, by the setting's name.
     """
-    found = _without_keys(app, function, kinesis)
+    found = _without_keys(app, function, kinesis) | _of_secrets(app, function, secrets)
     return found | _of_keys(found, encrypted)
 
 
@@ -86,6 +95,16 @@ def _without_keys(app: Application, function: Role, kinesis: Collection[str]) ->
     tables = [Place("table", name) for name in app.tables if name != STATE_TABLE.name]
     read = (dynamodb(place, "Query", "Scan") for place in tables)
     return calls.union(dynamodb(STATE, "BatchGetItem", "Query", "Scan"), *read) | FAILED
+
+
+def _of_secrets(app: Application, function: Role, secrets: Mapping[str, str]) -> Permissions:
+    """Reads the secrets of the kinds that a function runs, and of those that a person's commands run."""
+    if not secrets or function.kind == "verifier":
+        return NO_CALLS
+    routes = [route for route in app.routes if function.serves(route.group)]
+    used = [route for route in routes if function.kind != "queue" or fans_out(route)]
+    named = {name for route in used for name in derivation(route).secrets}
+    return frozenset(Permission(ACTIONS[secrets[name]], Place("secret", name)) for name in named & secrets.keys())
 
 
 def of_route(route: Route, function: Role) -> Permissions:

@@ -14,9 +14,11 @@ from streamfold.deploy.choices import (
     ALARM_PARAMETERS,
     CHOICES,
     CONDITIONS,
+    HISTORY_CONDITIONS,
     SEARCH_CONDITIONS,
     SEARCH_RULES,
     search_parameters,
+    secret_parameter,
 )
 from streamfold.deploy.dashboards import DASHBOARD_CONDITIONS, SEARCH_DASHBOARD_CONDITIONS, SEARCHES, dashboards
 from streamfold.deploy.filters import Filter, filter_of
@@ -31,9 +33,10 @@ from streamfold.deploy.functions import (
     ExistingTable,
     dimensions,
 )
-from streamfold.deploy.permissions import VERSION, Place, Role, permissions, policy
+from streamfold.deploy.permissions import VERSION, Place, Role, permissions, policy, sid
 from streamfold.deploy.rules import as_properties
 from streamfold.deploy.template_file import TemplateFile, Unknown
+from streamfold.derivations.derivation import derivation
 from streamfold.keys.table import STATE, Table
 from streamfold.lambda_entry.queue import RING
 from streamfold.routes.route import GROUP
@@ -41,6 +44,7 @@ from streamfold.settings.readers import PREFIX
 
 TemplateValue = Any
 """A value of a template: plain, or a function of CloudFormation as an object."""
+SECRETS_MANAGER = "secretsmanager"
 CUT_OFF = {"AbortIncompleteMultipartUpload": {"DaysAfterInitiation": 1}}
 RETAINS = as_properties(rules.RETAINED)
 GOES = {"DeletionPolicy": "Delete", "UpdateReplacePolicy": "Delete"}
@@ -84,6 +88,30 @@ PLACES: Mapping[str, TemplateValue] = {
 """Places that an application has once."""
 
 
+class TemplateSecret(NamedTuple):
+    """A secret that the functions of a template may read."""
+
+    parameter: str  # with its name in Secrets Manager
+    condition: str
+
+    @property
+    def setting(self) -> TemplateValue:
+        return if_(self.condition, sub(f"secretsmanager:${{{self.parameter}}}"), NO_VALUE)
+
+    @property
+    def arn(self) -> TemplateValue:
+        """Secrets Manager adds six letters to the name (User Guide, Secret ARN)."""
+        place = "arn:${AWS::Partition}:secretsmanager:${AWS::Region}:${AWS::AccountId}"
+        return sub(f"{place}:secret:${{{self.parameter}}}-??????")
+
+
+TEMPLATE_SECRETS = {
+    "audit_key": TemplateSecret("AuditKeySecret", "SignsHistory"),
+    "search_password": TemplateSecret("SearchPasswordSecret", "SearchesAsUser"),
+}
+"""By the settings that refer to them."""
+
+
 class TableNames(NamedTuple):
     """What the tables of a deployment are called in its template. ``existing``: those that are there already."""
 
@@ -124,10 +152,11 @@ class TableNames(NamedTuple):
         return ref(self.resource(logical))
 
     @property
-    def with_permissions(self) -> dict[str, list[str]]:
-        """The tables whose streams or keys need permissions of their own."""
+    def with_permissions(self) -> dict[str, Any]:
+        """The tables whose streams or keys need permissions of their own, and where secrets are."""
         kinesis = [name for name, table in self.existing.items() if table.on_kinesis]
-        return {"kinesis": kinesis, "encrypted": [name for name, table in self.existing.items() if table.key]}
+        encrypted = [name for name, table in self.existing.items() if table.key]
+        return {"kinesis": kinesis, "encrypted": encrypted, "secrets": dict.fromkeys(TEMPLATE_SECRETS, SECRETS_MANAGER)}
 
 
 class SamTemplate:
@@ -212,6 +241,11 @@ class SamTemplate:
         return SEARCHES if function.sort in (STREAM, QUEUE) and function.only_searches else None
 
     @property
+    def signs_history(self) -> bool:
+        """Whether some handler keeps histories, whose rows may be signed."""
+        return any("audit_key" in derivation(route).secrets for route in self.deployment.app.routes)
+
+    @property
     def needs_search(self) -> bool:
         """Whether a function that the application cannot do without has a search: it fails without an endpoint."""
         return any(each.searches and not each.only_searches for each in self.functions if each.sort == STREAM)
@@ -269,7 +303,14 @@ class SamTemplate:
             if function.archives:
                 found[PREFIX + "ARCHIVE"] = sub("s3://${ArchiveBucket}")
             if function.searches:
-                found |= {PREFIX + "SEARCH": ref("SearchEndpoint"), PREFIX + "SEARCH_SERVICE": "es"}
+                found |= {
+                    PREFIX + "SEARCH": ref("SearchEndpoint"),
+                    PREFIX + "SEARCH_SERVICE": if_("SearchesAsUser", "none", "es"),
+                    PREFIX + "SEARCH_USER": if_("SearchesAsUser", ref("SearchUser"), NO_VALUE),
+                    PREFIX + "SEARCH_PASSWORD": TEMPLATE_SECRETS["search_password"].setting,
+                }
+            if self.signs_history:
+                found[PREFIX + "AUDIT_KEY"] = TEMPLATE_SECRETS["audit_key"].setting
         return found
 
     def _events(self, function: DeployedFunction) -> dict[str, Any]:
@@ -295,13 +336,13 @@ class SamTemplate:
         """What the role of a function allows: the calls that its handlers make, and those of its mapping."""
         granted = self.deployment.permissions(function, **self.tables.with_permissions)
         document = policy(granted, lambda place: self.resource_of_place(place, function))
-        return [*document["Statement"], USE_KEY]
+        return [*map(_if_named, document["Statement"]), USE_KEY]
 
     def role(self, kind: Literal["operate", "read"]) -> dict[str, Any]:
         """The policy of a person who operates the application, or reads only."""
         granted = permissions(self.deployment.app, Role(kind), **self.tables.with_permissions)
         found = policy(granted, self.resource_of_place)
-        return {**found, "Statement": [*found["Statement"], USE_KEY]}
+        return {**found, "Statement": [*map(_if_named, found["Statement"]), USE_KEY]}
 
     def resource_of_place(self, place: Place, function: DeployedFunction | None = None) -> TemplateValue:
         """The ARN of a place in this template."""
@@ -320,6 +361,8 @@ class SamTemplate:
                 own = [each for each in queues if function is None or each.group == function.group]
                 found = [att(each.queue + "Failures" * (place.kind != "queue")) for each in own]
                 return found[0] if len(found) == 1 else found
+            case "secret":
+                return TEMPLATE_SECRETS[place.name].arn
             case "log":
                 names = [function.name] if function is not None else [each.name for each in self.functions]
                 found = [att(f"{name}Log") for name in names]
@@ -346,6 +389,7 @@ class SamTemplate:
 
     def _conditions(self, resources: Mapping[str, Any]) -> dict[str, Any]:
         found = {**(SEARCH_CONDITIONS if self.searches else {}), **CONDITIONS, **DASHBOARD_CONDITIONS}
+        found |= HISTORY_CONDITIONS if self.signs_history else {}
         return found | (SEARCH_DASHBOARD_CONDITIONS if "SearchDashboard" in resources else {})
 
     def _parameters(self) -> dict[str, Any]:
@@ -358,11 +402,19 @@ class SamTemplate:
         }
         if self.searches:
             found |= search_parameters(are_required=self.needs_search)
+        if self.signs_history:
+            found["AuditKeySecret"] = secret_parameter("the key of the histories' digests")
         for name, table in self.deployment.app.tables.items():
             if table.region is not None:
                 text = f"The real name of table {name} in {table.region}"
                 found[self.tables.resource(name) + "Name"] = {"Type": "String", "Default": name, "Description": text}
         return found | ALARM_PARAMETERS | {choice.name: choice.parameter for choice in CHOICES}
+
+
+def _if_named(statement: TemplateValue) -> TemplateValue:
+    # Without a secret, the ARN would be that of all secrets whose names have six letters.
+    named = {sid(Place("secret", name)): each for name, each in TEMPLATE_SECRETS.items()}
+    return if_(named[statement["Sid"]].condition, statement, NO_VALUE) if statement["Sid"] in named else statement
 
 
 def _messages_of(queue: str) -> dict[str, Any]:
@@ -496,7 +548,7 @@ def parts(template: SamTemplate) -> dict[str, Any]:
         functions[each.name] = {
             "group": each.group,
             **{name: own[name] for name in OF_FUNCTION if name in own},
-            "Environment": plain(file, own["Environment"]["Variables"]),
+            "Environment": plain(file, own["Environment"]["Variables"], is_chosen=False),
             "Events": plain(file, own["Events"]),
             "Policy": plain(file, policy["PolicyDocument"]),
         }
@@ -513,10 +565,14 @@ def parts(template: SamTemplate) -> dict[str, Any]:
     }
 
 
-def plain(file: TemplateFile, value: Mapping[str, Any]) -> Any:
-    """A value of a template as texts and numbers: of a parameter its default, or ``${NAME}`` without one."""
+def plain(file: TemplateFile, value: Mapping[str, Any], *, is_chosen: bool = True) -> Any:
+    """A value of a template as texts and numbers: of a parameter its default, or ``${NAME}`` without one.
+
+    is_chosen: conditions hold, but for the key of a table's own.
+    """
     # Of a condition, the last alternative is that of an option that nobody took.
-    return _as_text(file.alternatives(value)[-1] if "SSESpecification" in value else file.first(value))
+    is_chosen = is_chosen and "SSESpecification" not in value
+    return _as_text(file.first(value) if is_chosen else file.alternatives(value)[-1])
 
 
 def _as_text(value: Any) -> Any:

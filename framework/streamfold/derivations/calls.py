@@ -39,6 +39,7 @@ PlaceKind = Literal[
     "queue",  # of segments of fan-outs
     "dead letters",  # of that queue
     "search",  # a path in the search domain
+    "secret",  # that a setting refers to, by the setting's name
     "log",  # of the function itself
     "account",  # calls that name no resource
 ]

@@ -168,6 +168,7 @@ class Derivation(Kind):
     fans_out: ClassVar[bool] = False  # it opens fan-outs, whose segments are worked on later by ``segment_work``
     keeps: ClassVar[tuple[str, ...]] = ()  # the first words of the keys of its own state items
     keeps_history: ClassVar[bool] = False  # its rows are the changes of each item, which begin with an initial row
+    secrets: ClassVar[tuple[str, ...]] = ()  # settings that may refer to a secret, which its functions then read
     redriven_by_record: ClassVar[bool] = False  # a redrive replays its records, although it reconciles
 
     def plan(self, works: Sequence[Work], planning: Planning) -> Planned:

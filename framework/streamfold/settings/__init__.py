@@ -6,7 +6,7 @@ from typing import Any, NamedTuple
 
 from streamfold.errors import SettingsError
 from streamfold.settings.limits import ACTIONS_MAX, LANES_MAX, STOP_SECONDS
-from streamfold.settings.readers import PREFIX, READERS, RETENTION_DAYS_MIN, read_text
+from streamfold.settings.readers import PREFIX, READERS, RETENTION_DAYS_MIN, SecretReference, read_text
 
 TABLE_PREFIX = PREFIX + "TABLE_"
 INDEX_PREFIX = PREFIX + "INDEX_"
@@ -14,7 +14,7 @@ NAMED = {"tables": TABLE_PREFIX, "indexes": INDEX_PREFIX}
 """Settings that give real names, with the prefixes of their variables."""
 NO_NAMES: Mapping[str, str] = MappingProxyType({})
 SECRETS = ("search_password", "audit_key")
-"""Settings whose values are never shown."""
+"""Settings whose values are never shown; a reference to a secret is."""
 TEXTS = {
     "tables": "real names of tables, STREAMFOLD_TABLE_<NAME>",
     "indexes": "real names of search indexes, STREAMFOLD_INDEX_<NAME>",
@@ -38,7 +38,7 @@ TEXTS = {
     "search": "where documents go: the URL of an OpenSearch server, https://HOST",
     "search_service": "the service that requests to it are signed for, es, aoss or none; by the host's name if not set",
     "search_user": "name of a user of the search server, instead of signed requests",
-    "search_password": "password of that user",
+    "search_password": "password of that user, or the secret that has it: secretsmanager:NAME[#FIELD], ssm:NAME",
     "search_ca": "file with the certificates of the search server's own authority",
     "handlers_off": "handlers that are switched off; their records are parked or skipped",
     "gate_seconds": (
@@ -50,7 +50,10 @@ TEXTS = {
         "tracer of aws-lambda-powertools[tracer]; off"
     ),
     "observe_handlers": "metrics of each handler too, which CloudWatch bills by name and handler",
-    "audit_key": "the secret that history rows are signed with; rows have no digests if not set",
+    "audit_key": (
+        "the key that history rows are signed with, or the secret that has it: secretsmanager:NAME[#FIELD], ssm:NAME; "
+        "rows have no digests if not set"
+    ),
 }
 """The meaning of each setting, for a person."""
 
@@ -91,14 +94,14 @@ class Settings(NamedTuple):
     search: str | None = None
     search_service: str | None = None
     search_user: str | None = None
-    search_password: str | None = None
+    search_password: str | SecretReference | None = None
     search_ca: str | None = None
     handlers_off: tuple[str, ...] = ()
     gate_seconds: int = 900
     older_code: bool = False
     observe: str = "lines"
     observe_handlers: bool = False
-    audit_key: bytes | None = None
+    audit_key: bytes | SecretReference | None = None
     origins: Mapping[str, str] = NO_NAMES
 
     @classmethod
@@ -223,11 +226,11 @@ def environment_name(logical: str) -> str:
 
 
 def _shown(value: Any, *, secret: bool = False) -> str:
-    if secret:
+    if secret and not isinstance(value, SecretReference):
         return "-" if value is None else "set"
     if isinstance(value, Mapping):
         return ", ".join(f"{name}={real}" for name, real in value.items()) or "-"
-    if isinstance(value, tuple):
+    if isinstance(value, tuple) and not isinstance(value, SecretReference):
         return ", ".join(value) or "-"
     if isinstance(value, bool):
         return "on" if value else "off"

@@ -1,10 +1,11 @@
 """How the text of each setting is read. Every reader raises ``SettingsError`` for a wrong text."""
 
+import re
 from collections.abc import Callable
 from errno import EACCES, ENAMETOOLONG
 from ipaddress import ip_address
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 from urllib.parse import urlsplit
 
 from streamfold.errors import SettingsError, shortened
@@ -30,6 +31,20 @@ OWNER_ONLY = 0o600
 """The mode of files that hold contents or keys of items: states, recordings, parked records, keys that failed."""
 RETENTION_DAYS_MIN = 30
 """Longer than a record may take to come back: one day in the stream, 28 in the failure bucket (template.yaml)."""
+SECRET_STORES = {"secretsmanager": r"[\w/+=.@:-]+", "ssm": r"[\w/.:-]+"}
+"""What holds a secret that a setting refers to, with the names that it takes: an ARN too (API References, CreateSecret,
+PutParameter)."""
+
+
+class SecretReference(NamedTuple):
+    """A secret in place of its value: ``secretsmanager:NAME``, ``secretsmanager:NAME#FIELD`` or ``ssm:NAME``."""
+
+    store: str
+    name: str
+    field: str = ""  # of a secret that is an object of JSON
+
+    def __str__(self) -> str:
+        return f"{self.store}:{self.name}{'#' * bool(self.field)}{self.field}"
 
 
 def is_loopback(url: str | None) -> bool:
@@ -155,11 +170,38 @@ def _one_of(*known: str) -> Callable[[str, str], str]:
     return read
 
 
-def _secret(name: str, text: str) -> bytes:
+def secret_reference(name: str, text: object) -> SecretReference | None:
+    """The reference that a setting's text is; None for one that is the secret itself, and for another value.
+
+    Raises ``SettingsError`` for a reference to no secret.
+    """
+    store, _, rest = text.partition(":") if isinstance(text, str) else ("", "", "")
+    if store not in SECRET_STORES:
+        return None
+    secret, mark, field = rest.partition("#")
+    is_named = re.fullmatch(SECRET_STORES[store], secret, re.ASCII) is not None
+    if not is_named or bool(mark) != bool(field) or (field and store == "ssm"):
+        raise SettingsError(
+            f"Setting {name} begins with {store}: and refers to no secret: expected secretsmanager:NAME, "
+            "secretsmanager:NAME#FIELD of an object of JSON, or ssm:NAME."
+        )
+    return SecretReference(store, secret, field)
+
+
+def _password(name: str, text: str) -> str | SecretReference:
+    return secret_reference(name, text) or read_text(name, text)
+
+
+def _key(name: str, text: str) -> bytes | SecretReference:
+    return secret_reference(name, text) or read_key(f"Setting {name}", text)
+
+
+def read_key(what: str, text: str) -> bytes:
+    """The key of history's digests. Raises ``SettingsError`` for one that is too short; the message has its length."""
     secret = text.encode(errors="surrogateescape")
     if len(secret) < KEY_BYTES_MIN:
         raise SettingsError(
-            f"Setting {name} has {len(secret)} bytes: expected {KEY_BYTES_MIN} or more, drawn at random, for "
+            f"{what} has {len(secret)} bytes: expected {KEY_BYTES_MIN} or more, drawn at random, for "
             "example by `openssl rand -base64 32`."
         )
     return secret
@@ -188,13 +230,13 @@ READERS: dict[str, Callable[[str, str], Any]] = {
     "search": _url,
     "search_service": _one_of(*SERVICES),
     "search_user": read_text,
-    "search_password": read_text,
+    "search_password": _password,
     "search_ca": read_text,
     "handlers_off": _names,
     "gate_seconds": _whole(0, 86_400),
     "older_code": _switch,
     "observe_handlers": _switch,
     "observe": _one_of(*OBSERVE),
-    "audit_key": _secret,
+    "audit_key": _key,
 }
 """How each setting is read: from the name of its variable and its text."""

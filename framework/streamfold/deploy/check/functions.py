@@ -6,7 +6,7 @@ from itertools import product
 from typing import Any
 
 from streamfold.deploy import rules
-from streamfold.deploy.check.review import GROUP_VARIABLE, VARIABLES, FoundFunction, Review, described
+from streamfold.deploy.check.review import GROUP_VARIABLE, VARIABLES, FoundFunction, Review, described, referred_secret
 from streamfold.deploy.functions import QUEUE, STATE_TABLE, STREAM, VERIFIER
 from streamfold.deploy.template_file import ABSENT, Unknown
 from streamfold.derivations.derivation import fans_out
@@ -73,12 +73,17 @@ def _check_variables(review: Review, found: FoundFunction) -> None:
 def _check_variable(review: Review, found: FoundFunction, name: str, value: Any) -> None:
     path, setting = f"{VARIABLES}.{name}", name.removeprefix(PREFIX).lower()
     if setting in SECRETS:
-        if not review.template.is_parameter_hidden(value):
+        try:
+            is_hidden = review.template.is_parameter_hidden(value) or _are_references(review, name, value)
+        except SettingsError as error:
+            review.wrong(found.name, path, _of_value(str(error).removeprefix(f"Setting {name}")))
+            return
+        if not is_hidden:
             review.wrong(
                 found.name,
                 path,
-                "a secret is written into the template: expected a dynamic reference to Secrets Manager, "
-                "'{{resolve:secretsmanager:NAME}}', or a parameter with NoEcho",
+                "a secret is written into the template: expected a reference to Secrets Manager, "
+                "secretsmanager:NAME, or to the Parameter Store, ssm:NAME, which the function reads by itself",
             )
         return
     for each in review.template.alternatives(value):
@@ -92,6 +97,11 @@ def _check_variable(review: Review, found: FoundFunction, name: str, value: Any)
             review.wrong(found.name, path, _of_value(str(error).removeprefix(f"Setting {name}")))
             continue
         _check_meaning(review, found, name, text)
+
+
+def _are_references(review: Review, name: str, value: Any) -> bool:
+    given = [each for each in review.template.alternatives(value) if each is not ABSENT]
+    return bool(given) and all(referred_secret(name, each) is not None for each in given)
 
 
 def _of_value(text: str) -> str:

@@ -2,17 +2,21 @@
 
 import re
 from collections.abc import Iterator, Mapping, Sequence
+from contextlib import suppress
 from fnmatch import fnmatchcase
+from functools import cached_property
 from itertools import product
 from typing import Any, NamedTuple
 
-from streamfold.deploy.check.review import FoundFunction, Review, described
+from streamfold.deploy.check.review import FoundFunction, Review, described, referred_secret
 from streamfold.deploy.check.stores import statements
 from streamfold.deploy.functions import DESCRIBE, STATE_TABLE
 from streamfold.deploy.permissions import Permission, Place
 from streamfold.deploy.rules import ENCRYPTED_REQUESTS, TRUSTED
 from streamfold.deploy.template_file import ABSENT, PSEUDO, VARIABLE, Resource, Unknown, written_location
-from streamfold.settings.readers import PREFIX
+from streamfold.errors import SettingsError
+from streamfold.settings import SECRETS
+from streamfold.settings.readers import PREFIX, SecretReference
 
 SERVICES = ("dynamodb", "kinesis", "s3", "sqs", "es", "logs")
 """Services that the framework calls. What a function is allowed of others is its handlers' own business."""
@@ -199,6 +203,7 @@ WORDS = {
     "queue": "the queue of segments",
     "dead letters": "the dead letters of the queue of segments",
     "search": "the path {} of the search domain",
+    "secret": "the secret of the setting {}",
     "log": "the function's log group",
     "account": "the account",
 }
@@ -345,6 +350,17 @@ def _covers(each: Granted, permission: Permission, places: "_Places") -> bool:
     return each.resource == "*" or isinstance(each.resource, Unknown) or places.are(permission.place, each.resource)
 
 
+def _is_secret(reference: SecretReference, resource: str) -> bool:
+    """Whether an ARN is that of a secret: with six letters behind its name that nobody chooses."""
+    resource = VARIABLE.sub(r"\1", resource)
+    if reference.store == "ssm":
+        return resource.endswith(
+            f":parameter/{reference.name.partition(':parameter/')[2] or reference.name.strip('/')}"
+        )
+    arn = reference.name if reference.name.startswith("arn:") else f":secret:{reference.name}"
+    return resource.endswith((arn, f"{arn}-??????", f"{arn}-*", f"{arn}*"))
+
+
 class _Places:
     """The places of a function's permissions, as the template has them."""
 
@@ -357,12 +373,26 @@ class _Places:
 
     def needed(self) -> set[Permission]:
         """The permissions that the function needs, of the places that its settings name."""
-        found = self.review.deployment.permissions(self.found.function, kinesis=set(self._on_kinesis()))
+        stores = {name: each.store for name, each in self._secrets.items()}
+        kinesis = set(self._on_kinesis())
+        found = self.review.deployment.permissions(self.found.function, kinesis=kinesis, secrets=stores)
         settings = {"queue": PREFIX + "JOBS", "parked": PREFIX + "PARK"}
         without = {kind for kind, name in settings.items() if name not in self.found.variables}
         if "LoggingConfig" not in self.found.resource.properties:
             without.add("log")
         return {each for each in found if each.place.kind not in without}
+
+    @cached_property
+    def _secrets(self) -> dict[str, SecretReference]:
+        """The secrets that the function's settings refer to, by setting."""
+        return {name: found for name in SECRETS if (found := self._secret(name)) is not None}
+
+    def _secret(self, setting: str) -> SecretReference | None:
+        name = PREFIX + setting.upper()
+        given = self.review.template.alternatives(self.found.variables.get(name, ABSENT))
+        with suppress(SettingsError):  # a finding of its own says so
+            return next(filter(None, (referred_secret(name, each) for each in given)), None)
+        return None
 
     @property
     def tolerated(self) -> set[Permission]:
@@ -417,6 +447,8 @@ class _Places:
                 return resource.endswith(f"/{place.name}") and ":domain/" in resource
             case "key" | "account" | "dead letters":
                 return not strictly
+            case "secret":
+                return _is_secret(self._secrets[place.name], resource)
             case "log":
                 (group,) = self.review.values(self.found.resource.properties, "LoggingConfig.LogGroup")[:1]
                 named = self.review.template.resource_of(group)

@@ -10,9 +10,9 @@ from typing import Any, NamedTuple
 
 from streamfold.deploy.functions import ENTRIES, STREAM, DeployedFunction, Deployment, Sort
 from streamfold.deploy.rules import ADVICE, WRONG, DeploymentRule, Level
-from streamfold.deploy.template_file import ABSENT, Mapped, Resource, TemplateFile, Unknown
+from streamfold.deploy.template_file import ABSENT, VARIABLE, Mapped, Resource, TemplateFile, Unknown
 from streamfold.errors import shortened
-from streamfold.settings.readers import PREFIX
+from streamfold.settings.readers import PREFIX, SecretReference, secret_reference
 
 VALUE_LETTERS_MAX = 120
 LAMBDA_TYPES = ("AWS::Serverless::Function", "AWS::Lambda::Function")
@@ -156,6 +156,14 @@ class Review:
                 f"{group} is no group of the application's handlers: expected {known}",
             )
         return str(group)
+
+
+def referred_secret(setting: str, value: Any) -> SecretReference | None:
+    """The secret that the value of a setting refers to, with parameters as they are named; None for another value.
+
+    Raises ``SettingsError`` for a reference to no secret.
+    """
+    return secret_reference(setting, VARIABLE.sub(r"\1", value) if isinstance(value, str) else value)
 
 
 def described(value: Any) -> str:

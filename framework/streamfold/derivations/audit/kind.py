@@ -27,6 +27,7 @@ class Audit(Derivation):
 
     name = "audit"
     keeps_history = True
+    secrets = ("audit_key",)
     marks_rows = False  # they are inserted, and never replaced
     write_units = "1 for each KB of the row"
 

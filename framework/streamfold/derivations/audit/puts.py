@@ -22,6 +22,7 @@ from streamfold.derivations.audit.rows import (
 )
 from streamfold.derivations.derivation import Planning, Work
 from streamfold.derivations.expected import Expected, History, Values
+from streamfold.derivations.secrets import secret_key
 from streamfold.engines.protocol import StoredItem
 from streamfold.errors import SettingsError
 from streamfold.keys.key import Key
@@ -45,7 +46,7 @@ def planned(works: Sequence[Work], planning: Planning) -> list[KeyedPut]:
     for work in works:
         for change in work.changes:
             try:
-                puts += _put(work, change, planning.runtime.settings.audit_key)
+                puts += _put(work, change, secret_key(planning.runtime.settings.audit_key))
             except Exception as error:  # noqa: BLE001 - fails this record only
                 planning.fails(change, work.route, error)
     return puts
@@ -112,7 +113,7 @@ def missing_initial_row(
 ) -> PutRow | None:
     """The first row of an item's history; None if it has one. Raises ``SettingsError`` if that cannot be read."""
     table = runtime.application.tables[item[0]]
-    row = initial_row(route, table, image, fields, runtime.clock(), runtime.settings.audit_key)
+    row = initial_row(route, table, image, fields, runtime.clock(), secret_key(runtime.settings.audit_key))
     target = next(target for target in route.into if target.table.name == row.key[0])
     if any(field.name == "version" for field in target.partition.fields):
         raise SettingsError(

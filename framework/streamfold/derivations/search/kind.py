@@ -42,6 +42,7 @@ class Search(Derivation):
     reads_items = True
     reconciles = True
     keeps = ("document", "refs")
+    secrets = ("search_password",)
     verified_by = ("its documents are in an index", "streamfold search verify")
     says: ClassVar[Mapping[str, CountedWord]] = {
         NOT_INDEXED: CountedWord(

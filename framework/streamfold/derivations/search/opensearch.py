@@ -13,11 +13,13 @@ from decimal import Decimal
 from json.encoder import encode_basestring_ascii
 from pathlib import Path
 from time import monotonic, sleep
+from types import MappingProxyType
 from typing import Any
 from urllib.parse import quote, urlsplit
 
 from streamfold.derivations.search.options import GONE
 from streamfold.derivations.search.sink import BUSY, CONFLICT, VISIBLE, Action, Answer, Found, IndexBusy, TooLarge
+from streamfold.derivations.secrets import is_renewed, secret_text
 from streamfold.errors import EngineError, EngineUnavailable, EngineUnreachable, SettingsError, redacted, shortened
 from streamfold.settings import Settings
 from streamfold.settings.limits import CALL_SECONDS_MAX
@@ -98,6 +100,7 @@ REGION = re.compile(
 )
 """The end of the host of a domain or a Serverless collection: ``.REGION.es.amazonaws.com``, ``.aos.REGION.on.aws``."""
 UNSIGNED = "none"
+NO_HEADERS: Mapping[str, str] = MappingProxyType({})
 DEFAULT_PORTS = {"https": 443, "http": 80}
 
 
@@ -108,6 +111,8 @@ class SearchCalls:
         self.transport = transport
         self.url = url
         self.is_anonymous = False  # requests are neither signed nor of a user
+        self.user: Callable[[], dict[str, str]] = dict  # the headers of a user
+        self.is_renewed: Callable[[], bool] = lambda: False  # reads the user's password again
         self.tries = 1  # in a function: the record is redelivered
         self.pause: Callable[[float], None] = sleep
 
@@ -133,7 +138,16 @@ class SearchCalls:
 
         return self._tried(method, once)
 
-    def _perform(self, method: str, path: str, *, params: Mapping[str, Any], **more: Any) -> Any:
+    def _perform(self, method: str, path: str, *, headers: Mapping[str, str] = NO_HEADERS, **more: Any) -> Any:
+        """Sends a request, once more if the user's password has changed since it was read."""
+        try:
+            return self._sent(method, path, headers={**headers, **self.user()} or None, **more)
+        except _errors().AuthenticationException:
+            if not self.is_renewed():
+                raise
+        return self._sent(method, path, headers={**headers, **self.user()} or None, **more)
+
+    def _sent(self, method: str, path: str, *, params: Mapping[str, Any], **more: Any) -> Any:
         """Sends a request, once more if the server had closed its connection: after a freeze of the function all kept
         connections are dead. Both tries take no longer than one may.
         """
@@ -406,6 +420,8 @@ def open_search(settings: Settings) -> OpenSearchIndex:
     _check_user(settings)
     found = OpenSearchIndex(_transport(settings, settings.search), settings.search)
     found.calls.is_anonymous = settings.search_user is None and service_of(settings) == UNSIGNED
+    found.calls.user = lambda: _user(settings)
+    found.calls.is_renewed = lambda: is_renewed(settings.search_password)
     return found
 
 
@@ -459,7 +475,6 @@ def _transport(settings: Settings, url: str) -> Any:
         max_retries=0,
         retry_on_timeout=False,
         timeout=Timeout(connect=CONNECT_SECONDS_MAX, read=READ_SECONDS_MAX),
-        headers=_user(settings),
         http_auth=_signer(settings, url),
         ssl_context=_encryption(settings) if urlsplit(url).scheme == "https" else None,
     )
@@ -497,7 +512,7 @@ def _user(settings: Settings) -> dict[str, str]:
     """The header of a user: opensearch-py takes only passwords in Latin letters."""
     if settings.search_user is None:
         return {}
-    user = f"{settings.search_user}:{settings.search_password}"
+    user = f"{settings.search_user}:{secret_text(settings.search_password or '')}"
     return {"authorization": f"Basic {b64encode(user.encode()).decode()}"}
 
 
