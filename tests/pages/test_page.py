@@ -7,14 +7,15 @@ import pytest
 
 from handlers import app as shop
 from streamfold.errors import SettingsError
-from streamfold.pages.graph import embedded, graph_of, page, write_page
+from streamfold.pages.graph import drawn, graph_of
+from streamfold.pages.page import embedded, page, write_page
 from tests.helpers.drawn_applications import MARKUP, drawn_application
 
 DATA = re.compile(r'<script type="application/json" id="data">(.*?)</script>', re.DOTALL)
 
 
 def shown(app, sections=()):
-    return page("A page", {"graph": graph_of(app).as_json(), "sections": list(sections)})
+    return page("A page", {**drawn(graph_of(app)), "sections": list(sections)})
 
 
 def read_back(text):
@@ -35,7 +36,7 @@ def test_no_text_of_the_data_is_markup_and_all_of_it_is_read_back(text):
 
 
 def test_a_title_is_escaped():
-    assert "<title>&lt;b&gt;" in page("<b>", {"graph": graph_of(shop).as_json()})
+    assert "<title>&lt;b&gt;" in page("<b>", drawn(graph_of(shop)))
 
 
 def test_markup_in_keys_adds_no_element_to_a_page():
@@ -55,10 +56,6 @@ def test_the_policy_allows_the_own_script_and_style_alone():
     policy = re.search(r'http-equiv="Content-Security-Policy" content="([^"]*)"', shown(shop))[1]
     assert policy.startswith("default-src &#x27;none&#x27;; script-src &#x27;sha256-")
     assert "unsafe" not in policy
-
-
-def test_the_licence_of_the_layout_is_in_the_page():
-    assert "Copyright (c) 2012-2014 Chris Pettitt" in shown(shop)
 
 
 def test_a_place_that_cannot_be_written_is_an_error_with_its_remedy(tmp_path):

@@ -23,7 +23,8 @@ from streamfold.keys.table import CONTRIBUTORS
 from streamfold.ledger.contribution import REFERENCE, RowContribution, stored_rows
 from streamfold.ledger.state_keys import is_ledger_key, source_of
 from streamfold.lifecycle.explain import state_key
-from streamfold.pages.graph import check_place, graph_of, page, write_page
+from streamfold.pages.graph import drawn, graph_of
+from streamfold.pages.page import check_place, page, write_page
 from streamfold.records.change import ItemKey
 from streamfold.records.images import hidden
 from streamfold.records.values import decode
@@ -346,5 +347,5 @@ def chaos_section(found: Mapping[str, Any], *, redact: bool) -> Section:
 def write_sections(opened: Session, sections: Sequence[Section]) -> None:
     """Writes the page of the graph with these sections, and prints where it is."""
     graph, file = graph_of(opened.app), opened.given.html
-    write_page(file, page(f"Replay of {graph.application}", {"graph": graph.as_json(), "sections": sections}))
+    write_page(file, page(f"Replay of {graph.application}", {**drawn(graph), "sections": sections}))
     note(f"The report is in {file}: open it in a browser.")

@@ -15,7 +15,8 @@ from streamfold.cli.session import Session
 from streamfold.errors import RecordError, SettingsError, manual, plain, printable
 from streamfold.keys.key import Key, template_text
 from streamfold.keys.table import Table
-from streamfold.pages.graph import described, graph_of, mermaid, page, write_page
+from streamfold.pages.graph import described, drawn, graph_of, mermaid
+from streamfold.pages.page import page, write_page
 from streamfold.records.envelope import Origins
 from streamfold.records.values import decode_number
 from streamfold.replay.files import BadLine, RecordedFiles
@@ -157,10 +158,10 @@ def graph(opened: Session) -> Report:
       streamfold graph --html graph.html
       streamfold graph --app tenants:app --json
     """
-    drawn, file = graph_of(opened.app), opened.given.html
+    found, file = graph_of(opened.app), opened.given.html
     if file is None:
-        return Report([mermaid(drawn)], drawn.as_json())
-    write_page(file, page(f"Application {drawn.application}", {"graph": drawn.as_json()}))
+        return Report([mermaid(found)], found.as_json())
+    write_page(file, page(f"Application {found.application}", drawn(found)))
     return Report([f"The graph is in {file}: open it in a browser."], {"file": str(file)})
 
 

@@ -3,26 +3,19 @@
 Nodes are handlers, the keys of items and rows, and locations outside of tables. A key that several handlers name is one
 node, so a chain of handlers is a path.
 
-The page is one self-contained HTML file: its data, its script and its style, without any request. Keys, names, values
-and errors may hold markup. They are data in JSON, of which the script makes text nodes; the policy of the page allows
-its own script and style by their digests, and no other, no request and no form.
+The page draws the application, each connected component by itself, and the neighbourhood of each handler.
 """
 
 import os
 import re
-from base64 import b64encode
-from collections.abc import Iterator, Mapping
+from collections import Counter
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import asdict, dataclass, field
-from hashlib import sha256
-from html import escape
-from importlib.resources import files
-from pathlib import Path
-from string import Template
+from itertools import pairwise
 from typing import Any
 
-from streamfold.errors import SettingsError
 from streamfold.keys.key import Key, template_text
-from streamfold.records.values import to_json
+from streamfold.pages.layout import Box, Drawing, Frame, Link, Points, drawing
 from streamfold.routes.application import Application
 from streamfold.routes.checks import chained
 from streamfold.routes.lookups import LOOKUP
@@ -196,61 +189,98 @@ def _escaped(text: str) -> str:
     return "".join(ENTITIES.get(letter, letter) for letter in plain)
 
 
-ASSETS = files("streamfold.pages") / "assets"
-SAFE_IN_SCRIPT = {"<": "\\u003c", ">": "\\u003e", "&": "\\u0026", "\u2028": "\\u2028", "\u2029": "\\u2029"}
-"""Characters of JSON that could end the element which holds it (HTML Standard, Restrictions for contents of script
-elements). Each is a character of a JSON string, where its escape has the same meaning."""
+LETTER_WIDTH, LINE_HEIGHT, MARGIN_WIDTH, MARGIN_HEIGHT = 7.3, 16, 20, 12
+"""Pixels of the page's letters, and around the lines of a node."""
+LETTERS_MAX = 38
+"""Of a line of a node. A longer one is shortened in its middle; the panel shows all of it."""
 
 
-def page(title: str, data: Mapping[str, Any]) -> str:
-    """The page of a graph and, where ``data`` has sections, of a report."""
-    style, script = _asset("page.css"), _asset("dagre.min.js") + "\n" + _asset("page.js")
-    policy = (
-        f"default-src 'none'; script-src {_digest(script)}; style-src {_digest(style)}; "
-        "base-uri 'none'; form-action 'none'"
-    )
-    return Template(_asset("page.html")).substitute(
-        title=escape(title),
-        policy=escape(policy),
-        style=style,
-        script=script,
-        licence=_asset("dagre.LICENSE.txt").replace("--", "- -"),
-        data=embedded(data),
-    )
+def drawn(graph: Graph) -> dict[str, Any]:
+    """The graph and its drawings, as the page takes them: all of it, and the neighbourhood of each handler."""
+    texts = {node.id: _lines(graph, node) for node in graph.nodes}
+    boxes = {
+        name: Box(name, max(map(len, lines)) * LETTER_WIDTH + MARGIN_WIDTH, len(lines) * LINE_HEIGHT + MARGIN_HEIGHT)
+        for name, lines in texts.items()
+    }
+    links = [Link(edge.source, edge.target, edge.kind) for edge in graph.edges]
+    handlers = [node for node in graph.nodes if node.kind == HANDLER]
+    views = {handler.id: _near(handler.id, boxes, links) for handler in handlers}
+    return {
+        "graph": graph.as_json(),
+        "drawing": {
+            "texts": texts,
+            "sizes": {box.id: box[1:] for box in boxes.values()},
+            "whole": _complete(graph, boxes, links),
+            "near": views,
+        },
+    }
 
 
-def embedded(data: Mapping[str, Any]) -> str:
-    """Data as JSON that no text of it can end."""
-    text = to_json(data)
-    for letter, safe in SAFE_IN_SCRIPT.items():
-        text = text.replace(letter, safe)
-    return text
+def _complete(graph: Graph, boxes: Mapping[str, Box], links: Sequence[Link]) -> dict[str, Any]:
+    kinds = {node.id: node.kind for node in graph.nodes}
+
+    def handlers_of(own: Sequence[Box]) -> int:
+        return sum(kinds[box.id] == HANDLER for box in own)
+
+    found = drawing([*boxes.values()], links, handlers_of)
+    degrees = Counter(end for link in links for end in link[:2])
+    names = {node.id: node.name for node in graph.nodes}
+
+    def titled(frame: Frame) -> str:
+        keys = [each for each in frame.boxes if kinds[each] != HANDLER]
+        number = sum(kinds[each] == HANDLER for each in frame.boxes)
+        return f"{names[max(keys, key=lambda each: degrees[each])]} · {number} handler{'s' * (number != 1)}"
+
+    return _view(found, dict(enumerate(found.points)), titled)
 
 
-def check_place(file: Path) -> None:
-    """Raises ``SettingsError`` for a place that cannot be written, before the work whose page it is to hold."""
-    place = file if file.exists() else file.parent
-    if not place.exists() or not os.access(place, os.W_OK):
-        why = "you may not write it" if place.exists() else f"there is no folder {place}"
-        raise SettingsError(
-            f"--html {file} cannot be written: {why}. Name a file in a folder that exists and that you may write."
-        )
+def _near(handler: str, boxes: Mapping[str, Box], links: Sequence[Link]) -> dict[str, Any]:
+    """What a handler reads and writes, who writes what it reads, and who reads what it writes."""
+    sources = {link.source for link in links if link.target == handler}
+    targets = {link.target for link in links if link.source == handler}
+    numbers = [
+        number
+        for number, link in enumerate(links)
+        if handler in link[:2] or link.target in sources or link.source in targets
+    ]
+    near = {handler, *(end for number in numbers for end in links[number][:2])}
+    found = drawing([box for box in boxes.values() if box.id in near], [links[number] for number in numbers])
+    paths = dict(zip(numbers, found.points, strict=True))
+    return _view(found, paths, lambda _: f"Neighbourhood of {handler.removeprefix(HANDLER).strip()}")
 
 
-def write_page(file: Path, text: str) -> None:
-    """Writes a page. Raises ``SettingsError`` where it cannot be written."""
-    try:
-        file.write_text(text, "utf-8", errors="backslashreplace")
-    except OSError as error:
-        raise SettingsError(
-            f"--html {file} cannot be written: {error.strerror or error}. Name a file in a folder that exists and that "
-            "you may write."
-        ) from None
+def _view(found: Drawing, points: Mapping[int, Points], titled: Callable[[Frame], str]) -> dict[str, Any]:
+    frames = []
+    for frame in found.frames:
+        fitting = max(LETTERS_MAX, int((frame.width - MARGIN_WIDTH) / LETTER_WIDTH))
+        own = [*map(round, frame[:4])]
+        frames.append({"box": own, "title": _shortened(titled(frame), fitting), "nodes": frame.boxes})
+    return {
+        "size": [round(found.width), round(found.height)],
+        "corners": {name: [round(x, 1), round(y, 1)] for name, (x, y) in found.corners.items()},
+        "paths": {number: path_text(path) for number, path in points.items()},
+        "frames": frames,
+    }
 
 
-def _asset(name: str) -> str:
-    return (ASSETS / name).read_text("utf-8")
+def path_text(points: Points) -> str:
+    """A link as SVG draws it."""
+    texts = ["M{:.1f},{:.1f}".format(*points[0])]
+    for (x, y), (end_x, end_y) in pairwise(points):
+        middle = (x + end_x) / 2
+        curve = "" if y == end_y else f"C{middle:.1f},{y:.1f} {middle:.1f},{end_y:.1f} "
+        texts.append(f"{curve or 'L'}{end_x:.1f},{end_y:.1f}")
+    return "".join(texts)
 
 
-def _digest(text: str) -> str:
-    return f"'sha256-{b64encode(sha256(text.encode()).digest()).decode()}'"
+def _lines(graph: Graph, node: Node) -> list[str]:
+    if node.kind == HANDLER:
+        group = f" · group {node.group}" if len(graph.groups) > 1 else ""
+        return [_shortened(node.name), _shortened(f"{node.details['kind']}{group}")]
+    first, _, rest = node.name.partition(" / ")
+    return [_shortened(each) for each in (first, rest) if each]
+
+
+def _shortened(text: str, letters_max: int = LETTERS_MAX) -> str:
+    half = letters_max // 2
+    return text if len(text) <= letters_max else f"{text[:half]}…{text[1 - half :]}"
