@@ -138,8 +138,9 @@ class App(Application):
         """The entry of a scheduled function that compares a sample of the items with the state, and writes nothing.
 
         ``event`` may give ``sample``, items (2,000), and ``tolerance``, seconds (60). Returns the counts ``verified``,
-        ``different``, ``moving``, ``verify_failed`` and ``undecided``, and logs and measures them. Raises
-        ``ManifestError`` when the application does not fit the state, ``EngineError`` when a table cannot be read.
+        ``different``, ``moving``, ``verify_failed``, ``undecided`` and ``partial_handlers`` (handlers that may have
+        missed items), and logs and measures them. Raises ``ManifestError`` when the application does not fit the state,
+        ``EngineError`` when a table cannot be read.
         """
         from streamfold.lambda_entry.function import handle_verify
 

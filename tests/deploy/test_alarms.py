@@ -9,7 +9,9 @@ from handlers import app
 from streamfold import App, Key, Router, Row, Sum
 from streamfold.commit.outcome import Failure
 from streamfold.deploy import alarms
-from streamfold.deploy.choices import RECORD_AGE_SECONDS
+from streamfold.deploy.choices import RECORD_AGE_SECONDS, TOPICS
+from streamfold.deploy.rules import bounds_of, latest_seconds
+from streamfold.deploy.sam import NOTIFIED
 from streamfold.engines import EmbeddedEngine
 from streamfold.errors import EngineUnavailable, HandlerError
 from streamfold.lambda_entry.function import Function
@@ -35,6 +37,7 @@ NAMES = {f"{watched}{alarm.name}": (watched, alarm) for watched, own in WATCHED.
 RESOURCES = load_template()["Resources"]
 THERE = {name: each for name, each in NAMES.items() if each[0] in RESOURCES}
 """Without those of a search or a queue that somebody left out."""
+MINUTE = 60
 
 
 @pytest.fixture(scope="module")
@@ -62,17 +65,44 @@ def test_the_template_has_these_alarms(template):
 @pytest.mark.parametrize("name", THERE)
 def test_an_alarm_of_the_template_is_that_of_the_code(template, name):
     watched, alarm = NAMES[name]
-    actions = [{"Fn::If": ["OwnTopic", {"Ref": "AlarmTopic"}, {"Ref": "AlarmTopicArn"}]}]
-    expected = alarm.resource(watched, dimensions(watched, alarm), actions)
+    expected = alarm.resource(watched, dimensions(watched, alarm), NOTIFIED)
     assert {key: template["Resources"][name][key] for key in expected} == expected
 
 
-def test_every_alarm_has_an_entry_and_every_entry_an_alarm():
-    page = (ROOT / "docs" / "alarms.md").read_text("utf-8")
+PAGE = (ROOT / "docs" / "alarms.md").read_text("utf-8")
+
+
+def test_every_alarm_has_an_entry_with_its_severity_and_every_entry_an_alarm():
     entries = {
-        name for line in re.findall(r"^\| (`.*?) \|", page, re.MULTILINE) for name in re.findall(r"`(\w+)`", line)
+        name: severity
+        for names, severity in re.findall(r"^\| (`[^|]*) \| (page|ticket) \|", PAGE, re.MULTILINE)
+        for name in re.findall(r"`(\w+)`", names)
     }
-    assert entries == NAMES.keys()
+    assert entries == {name: alarm.severity for name, (_, alarm) in NAMES.items()}
+
+
+def bounds(alarm):
+    """The bounds of an alarm, as the page gives them."""
+    if alarm.math:
+        return "any, if it rises without a poll", "less than 24 hours"
+    hours, minutes = divmod(latest_seconds(alarm) // MINUTE, 60)
+    latest = f"{minutes} minutes" if minutes else f"{hours} hour{'s' * (hours > 1)}"
+    return str(bounds_of(alarm)).removesuffix(", so that one is enough"), latest
+
+
+def test_the_page_gives_the_bounds_of_every_alarm():
+    rows = re.findall(r"^\| (`[^|]*) \| ([^|]*) \| ([^|]*) \|$", PAGE, re.MULTILINE)
+    given = {name: row for names, *row in rows for name in re.findall(r"`(\w+)`", names)}
+    own = {name: alarm for name, (watched, alarm) in NAMES.items() if watched != "Searcher"}
+    assert given == {name: [*bounds(alarm)] for name, alarm in own.items()}
+
+
+def test_the_checks_bounds_are_those_that_a_threshold_has():
+    assert bounds_of(alarms.STREAM_AGE) == (60_000, 43_200_000)
+    assert bounds_of(alarms.ERRORS, 600) == (0, 100)
+    refused = bounds_of(alarms.PARKED)
+    assert [refused.accept(each) for each in (0, 0.5, 1, -1, None)] == [True, True, False, False, False]
+    assert refused.accept(1, reaching=True)
 
 
 def test_the_age_of_a_stream_is_measured_long_before_its_records_are_given_up(template):
@@ -82,11 +112,25 @@ def test_the_age_of_a_stream_is_measured_long_before_its_records_are_given_up(te
     assert event["Properties"]["MetricsConfig"] == {"Metrics": ["EventCount"]}  # switches on what the alarms read
 
 
-def test_without_a_topic_and_a_mail_address_the_output_says_that_nobody_is_notified(template):
-    value = template["Outputs"]["AlarmsGoTo"]["Value"]["Fn::If"]
-    assert value[0] == "NobodyIsNotified"
-    assert value[1]["Fn::Sub"].startswith("NOBODY")
-    assert template["Conditions"]["NobodyIsNotified"]["Fn::And"][0] == {"Condition": "OwnTopic"}
+@pytest.mark.parametrize("topic", TOPICS.values(), ids=TOPICS)
+def test_without_a_topic_and_a_mail_address_the_output_says_that_nobody_is_notified(template, topic):
+    ((name, output),) = topic.output.items()
+    value = output["Value"]["Fn::If"]
+    assert (value[0], value[1]["Fn::Sub"][:6]) == (topic.is_silent, "NOBODY")
+    assert template["Outputs"][name] == output
+    assert template["Conditions"].items() >= topic.conditions.items()
+
+
+@pytest.mark.parametrize("topic", TOPICS.values(), ids=TOPICS)
+def test_the_template_has_the_topic_of_each_severity(template, topic):
+    assert template["Resources"].items() >= topic.resources.items()
+    assert template["Parameters"].items() >= topic.parameters.items()
+
+
+def test_every_alarm_tells_its_topic_when_it_rises_and_when_it_ends(template):
+    for name, (_, alarm) in THERE.items():
+        own = properties(template, name)
+        assert own["AlarmActions"] == own["OKActions"] == [TOPICS[alarm.severity].arn]
 
 
 @pytest.mark.parametrize(
@@ -104,7 +148,6 @@ def test_a_record_is_refused_for_its_own_sake_only(error, held, refused):
 # Faults, and the alarms that they raise.
 
 LINE, SALES = Key("ORDER#{order_id}", "LINE#{sku}"), Key("SALES#{day}", "TOTAL")
-MINUTE = 60
 
 
 class Refusing:

@@ -412,7 +412,7 @@ def test_globals_of_sam_and_defaults_of_parameters_are_values_of_a_function():
 def test_both_values_of_a_condition_are_checked():
     def change(template):
         properties(template, "Table")["StreamSpecification"] = {
-            "StreamViewType": {"Fn::If": ["OwnTopic", "NEW_AND_OLD_IMAGES", "KEYS_ONLY"]}
+            "StreamViewType": {"Fn::If": ["OwnPageTopic", "NEW_AND_OLD_IMAGES", "KEYS_ONLY"]}
         }
 
     assert [each[1:3] for each in changed(change)] == [("Table", "Properties.StreamSpecification.StreamViewType")]

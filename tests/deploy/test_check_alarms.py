@@ -10,7 +10,7 @@ from streamfold.deploy.template_file import TemplateFile
 from tests.helpers.template import load_template, properties
 
 WHOLE = load_template()
-TOPIC = {"Ref": "AlarmTopic"}
+TOPIC = {"Ref": "PageTopic"}
 
 
 def wrong(change):
@@ -133,6 +133,45 @@ def test_near_misses_that_rise_after_more_than_a_day_are_named():
 def test_an_alarm_on_a_unit_that_its_metric_has_not_is_named(name, unit, is_right):
     found = wrong(lambda template: properties(template, name).update(Unit=unit))
     assert found == ([] if is_right else [(name, "Properties.Unit")])
+
+
+@pytest.mark.parametrize(
+    ("name", "change", "is_right"),
+    [
+        ("ProjectorErrors", {"Threshold": 10}, True),
+        ("ProjectorErrors", {"Threshold": 11}, False),
+        ("ProjectorErrors", {"Threshold": 20, "Period": 120}, True),
+        ("ProjectorErrors", {"Threshold": -1}, False),
+        ("SpreaderErrors", {"Threshold": 50}, True),
+        ("ProjectorAge", {"Threshold": 60_000}, True),
+        ("ProjectorAge", {"Threshold": 59_000}, False),
+        ("ProjectorAge", {"Threshold": 43_200_000}, True),
+        ("ProjectorAge", {"Threshold": 43_200_001}, False),
+        ("ProjectorParked", {"Threshold": 1}, False),
+        ("ProjectorParked", {"Threshold": 1, "ComparisonOperator": "GreaterThanOrEqualToThreshold"}, True),
+    ],
+)
+def test_a_threshold_may_be_stricter_or_looser_within_its_bounds(name, change, is_right):
+    found = wrong(lambda template: properties(template, name).update(change))
+    assert found == ([] if is_right else [(name, "Properties.Threshold")])
+
+
+@pytest.mark.parametrize(
+    "actions",
+    [
+        [{"Ref": "TicketTopic"}],
+        [{"Ref": "PageTopic"}],
+        ["arn:aws:sns:us-east-1:123456789012:mine"],
+        {"Fn::If": ["OwnPageTopic", [{"Ref": "PageTopic"}], [{"Ref": "PageTopicArn"}]]},
+    ],
+)
+@pytest.mark.parametrize("name", ["ProjectorGivenUp", "ProjectorNearMisses"])
+def test_an_alarm_may_go_to_either_topic_and_tell_nobody_of_its_end(name, actions):
+    def change(template):
+        properties(template, name)["AlarmActions"] = actions
+        del properties(template, name)["OKActions"]
+
+    assert wrong(change) == []
 
 
 # Of a mapping that stands still.

@@ -152,7 +152,7 @@ def test_a_stack_without_the_choice_has_no_dashboard():
 
 def test_an_alarm_under_a_condition_of_its_own_is_on_no_dashboard():
     template = load_template()
-    template["Resources"]["ProjectorAge"]["Condition"] = "OwnTopic"
+    template["Resources"]["ProjectorAge"]["Condition"] = "OwnPageTopic"
 
     found = of_template(template)
 

@@ -447,7 +447,7 @@ def test_parts_are_plain_json_with_filters_environment_policy_and_alarms(deploym
     }
     assert found["resources"]["Table"]["StreamSpecification"] == {"StreamViewType": "NEW_AND_OLD_IMAGES"}
     assert found["resources"]["StateTable"]["TimeToLiveSpecification"]["AttributeName"] == "ttl"
-    assert found["alarms"]["ProjectorRefused"]["AlarmActions"] == ["${AlarmTopic}"]
+    assert found["alarms"]["ProjectorRefused"]["AlarmActions"] == ["${TicketTopic}"]
     assert "Fn::" not in json.dumps(found)
     assert '"Ref"' not in json.dumps(found)
 

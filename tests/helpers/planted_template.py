@@ -99,7 +99,7 @@ THROTTLES = """  MoreThrottles:
       EvaluationPeriods: 5
       Threshold: 1
       ComparisonOperator: GreaterThanOrEqualToThreshold
-      AlarmActions: !If [OwnTopic, [!Ref AlarmTopic], !Ref AWS::NoValue]
+      AlarmActions: !If [OwnTicketTopic, [!Ref TicketTopic], !Ref AWS::NoValue]
 
 """
 ANYBODY = """          - Sid: Anyone

@@ -12,7 +12,7 @@ from streamfold.batch.process import process_event
 from streamfold.engines import DynamoEngine, MemoryEngine
 from streamfold.errors import EngineError, ManifestError, SettingsError
 from streamfold.lambda_entry.function import handle_verify
-from streamfold.lifecycle.verify import AskedSample, verify_sample
+from streamfold.lifecycle.verify import SAMPLE_METRICS, AskedSample, verify_sample
 from streamfold.runtime import Runtime
 from streamfold.settings import Settings
 from tests.helpers.partiql import WithStatements
@@ -22,8 +22,10 @@ from tests.helpers.tables import make_table
 ORDER = Key("ORDER#{order_id}", "METADATA")
 
 
-def app_of(factor=1, *, name="total"):
+def app_of(factor=1, *, name="total", with_late=False):
     router = Router()
+    if with_late:
+        router.audit(ORDER, name="late")
 
     @router.view(ORDER, into=Key("TOTAL#{group}", "TOTAL"), name=name)
     def total(item):
@@ -56,7 +58,7 @@ def test_what_agrees_has_no_difference_and_nothing_is_called_but_reads(client):
     called = []
     client.meta.events.register("before-call.dynamodb.*", lambda model, **_: called.append(model.name))
     counts = handle_verify(app_of(), {"sample": 100, "tolerance": 0}, context(), client)
-    assert counts == {"verified": 5, "different": 0, "moving": 0, "verify_failed": 0, "undecided": 0}
+    assert counts == {**dict.fromkeys(SAMPLE_METRICS, 0), "verified": 5}
     assert set(called) == {"Scan", "BatchGetItem"}
 
 
@@ -72,6 +74,25 @@ def test_what_differs_is_counted_by_handler_and_no_key_is_logged(client, monkeyp
     assert (error["message"], error["handler"], error["count"]) == ("contributions differ", "total", 4)
     metrics = next(line for line in lines if "_aws" in line)
     assert (metrics["different"], metrics["service"]) == (4, "shop")
+
+
+def test_a_state_that_no_function_has_written_yet_is_compared_without_an_error(client, monkeypatch):
+    make_table(client, "new-state", {"pk": "S", "sk": "S"})
+    monkeypatch.setenv("STREAMFOLD_STATE_TABLE", "new-state")
+    assert handle_verify(app_of(), {}, context(), client) == dict.fromkeys(SAMPLE_METRICS, 0)
+
+
+def test_handlers_that_may_have_missed_items_are_counted_and_named(client, monkeypatch, capsys):
+    app = app_of(with_late=True)
+    engine = DynamoEngine(client, {"main": (app.tables["main"], "main")}, "shop-state")
+    process_event(Runtime(app, engine, Settings()), [Source().put("ORDER#9", group="x", total=1)])
+    monkeypatch.setenv("STREAMFOLD_OBSERVE", "lines")
+    counts = handle_verify(app, {"tolerance": 0}, context(), client)
+    lines = [json.loads(line) for line in capsys.readouterr().out.splitlines()]
+    (named,) = [line for line in lines if line.get("message") == "handler may have missed items"]
+    assert (counts["partial_handlers"], named["handler"], named["level"]) == (1, "late", "ERROR")
+    assert named["since"][:2] == "20"
+    assert next(line for line in lines if "_aws" in line)["partial_handlers"] == 1
 
 
 def test_a_look_ends_before_the_invocation_does(client):

@@ -119,7 +119,7 @@ class Rehearsal:
         self._write(table, FIRST)
         self._await_rows(table)
         self._done("items written, rows right")
-        self._deploy("AlarmMail=operator@example.com")
+        self._deploy("PageMail=operator@example.com")
         if self._resources()["Table"] != table:
             raise RehearsalFailed("The update replaced the table.")
         self._write(table, LATER)

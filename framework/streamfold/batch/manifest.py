@@ -210,6 +210,11 @@ class Manifest(NamedTuple):
         closed = max((float(entry[CLOSED]) for entry in marks if CLOSED in entry), default=None)
         return DeltasMark(max(float(entry[DELTAS]) for entry in marks), closed)
 
+    @property
+    def partial(self) -> dict[str, str]:
+        """The handlers that may have missed items, and since when; without those that are retired."""
+        return {name: each[PARTIAL] for name, each in self.handlers.items() if PARTIAL in each and RETIRED not in each}
+
     def partial_since(self, handler: str) -> str | None:
         """Since when a handler may have missed items, None where it has seen all of them."""
         entry = self.handlers.get(handler, {})

@@ -1,14 +1,17 @@
 """The alarms of a deployment, as data: for each sort of function, for its tables and its queue.
 
 A template holds them, ``testing.alarms`` evaluates those of a template, and docs/alarms.md has an entry for each. An
-alarm reads metrics of one function: two functions of an application never hide each other.
+alarm reads metrics of one function: two functions of an application never hide each other. Its severity decides the
+topic that it goes to.
 """
 
 from collections.abc import Mapping
+from enum import StrEnum
 from typing import Any, NamedTuple
 
 from streamfold.lambda_entry.queue import AGE_METRIC
 from streamfold.lambda_entry.telemetry import NAMESPACE, unit_of
+from streamfold.lifecycle.verify import PARTIAL_HANDLERS
 from streamfold.routes.route import ROWS_LOST
 
 LAMBDA, TABLES, QUEUES = "AWS/Lambda", "AWS/DynamoDB", "AWS/SQS"
@@ -28,6 +31,15 @@ let read, counts nothing. Writes alone are not enough: those that change nothing
 record."""
 
 
+class Severity(StrEnum):
+    """How soon a person has to act."""
+
+    PAGE = "page"
+    """At once: data stops, or is lost within the day. After 24 hours a stream has dropped what nobody read."""
+    TICKET = "ticket"
+    """On the next working day: nothing is lost meanwhile, or an alarm of severity ``PAGE`` rises before it is."""
+
+
 class Alarm(NamedTuple):
     """An alarm on one metric: ``periods`` of ``period`` seconds, ``breaching`` of which are above ``threshold``."""
 
@@ -44,6 +56,7 @@ class Alarm(NamedTuple):
     missing: str = NOTHING_WRITTEN
     latest_seconds: int = 0  # a person may let it rise so late; 0: some times as late as here
     math: str = ""  # an expression of ``polls``, the metric, and ``writes`` to the table
+    severity: Severity = Severity.TICKET
 
     @property
     def unit(self) -> str:
@@ -52,8 +65,10 @@ class Alarm(NamedTuple):
             return unit_of(self.metric)
         return "Milliseconds" if self.metric == "IteratorAge" else "Count"
 
-    def resource(self, watched: str, dimensions: Mapping[str, Any], actions: Any) -> dict[str, Any]:
-        """The alarm as CloudFormation takes it. ``dimensions``: with ``math`` also that of the table."""
+    def resource(self, watched: str, dimensions: Mapping[str, Any], actions: Mapping[Severity, Any]) -> dict[str, Any]:
+        """The alarm as CloudFormation takes it. ``dimensions``: with ``math`` also that of the table. ``actions``: the
+        topics of each severity, for the alarm's rise and for its end.
+        """
         return {
             "Type": "AWS::CloudWatch::Alarm",
             "Properties": {
@@ -64,7 +79,8 @@ class Alarm(NamedTuple):
                 "Threshold": self.threshold,
                 "ComparisonOperator": ABOVE,
                 "TreatMissingData": self.missing,
-                "AlarmActions": actions,
+                "AlarmActions": actions[self.severity],
+                "OKActions": actions[self.severity],
             },
         }
 
@@ -111,15 +127,18 @@ ERRORS = Alarm(
     FUNCTION,
     periods=5,
     breaching=3,  # a single one is tried again
+    severity=Severity.PAGE,
 )
 THROTTLES = Alarm(
     "Throttles",
-    "Lambda throttles the function {}: the account's or the function's concurrency is used up",
+    "Lambda throttles the function {} for 15 minutes: the account's or the function's concurrency is used up",
     "Throttles",
     LAMBDA,
     FUNCTION,
-    periods=5,
+    period=5 * MINUTE,
+    periods=3,
     breaching=3,
+    severity=Severity.PAGE,  # a function that never begins measures no age
 )
 PARKED = Alarm("Parked", "The function {} parked records: they wait for streamfold redrive", "parked")
 STREAM_AGE = Alarm(
@@ -132,6 +151,7 @@ STREAM_AGE = Alarm(
     periods=5,
     breaching=5,
     threshold=900_000,  # the metric counts milliseconds
+    severity=Severity.PAGE,
 )
 QUEUE_AGE = Alarm(
     "Age",
@@ -142,6 +162,7 @@ QUEUE_AGE = Alarm(
     periods=2,
     breaching=2,
     threshold=1800,
+    severity=Severity.PAGE,  # no other alarm rises where the queue's mapping is off
 )
 OF_STREAM = (
     STREAM_AGE,
@@ -157,6 +178,7 @@ OF_STREAM = (
         "OnFailureDestinationDeliveredEventCount",
         LAMBDA,
         MAPPING,
+        severity=Severity.PAGE,
     ),
     Alarm(
         "Dropped",
@@ -164,6 +186,7 @@ OF_STREAM = (
         "DroppedEventCount",
         LAMBDA,
         MAPPING,
+        severity=Severity.PAGE,
     ),
     Alarm(
         "Undelivered",
@@ -171,6 +194,7 @@ OF_STREAM = (
         "DestinationDeliveryFailures",
         LAMBDA,
         FUNCTION,
+        severity=Severity.PAGE,
     ),
     Alarm(
         "StandsStill",
@@ -181,6 +205,7 @@ OF_STREAM = (
         statistic="SampleCount",
         period=HOUR,  # of the 24 that a stream keeps
         math=NO_POLLS,
+        severity=Severity.PAGE,
     ),
     Alarm(
         "NearMisses",
@@ -229,8 +254,20 @@ OF_VERIFIER = (
         period=HOUR,
         missing=AS_BEFORE,
     ),
+    Alarm(
+        "Partial",
+        "Handlers may have missed items, as the function {} found: their backfill was never finished",
+        PARTIAL_HANDLERS,
+        period=HOUR,
+        missing=AS_BEFORE,
+    ),
     ERRORS._replace(
-        text="The function {} stops, and nothing is compared", period=HOUR, periods=1, breaching=1, missing=AS_BEFORE
+        text="The function {} stops, and nothing is compared",
+        period=HOUR,
+        periods=1,
+        breaching=1,
+        missing=AS_BEFORE,
+        severity=Severity.TICKET,  # the application goes on
     ),
 )
 """Alarms of the function that compares a sample each day."""

@@ -1,11 +1,13 @@
-"""The parameters of a template, and the conditions that follow from them.
+"""The parameters of a template, the conditions that follow from them, and the topics of its alarms.
 
 ``CHOICES`` are those with bounds and a reason of the default: ``--check`` takes any value within the bounds.
 docs/template.md has the same table.
 """
 
+from collections.abc import Mapping
 from typing import Any, NamedTuple
 
+from streamfold.deploy.alarms import Severity
 from streamfold.errors import manual
 from streamfold.routes.route import AGE_SECONDS_MAX, ATTEMPTS_MAX
 from streamfold.settings.readers import RETENTION_DAYS_MIN
@@ -141,19 +143,94 @@ def choice_of(name: str) -> Choice:
 
 NAME_PATTERN = r"^[\w/+=.@-]*$"
 """Names of secrets (Secrets Manager API Reference, CreateSecret)."""
-ALARM_PARAMETERS = {
-    "AlarmTopicArn": {
-        "Type": "String",
-        "Default": "",
-        "Description": "The SNS topic that alarms are sent to; empty, and the stack makes one",
-    },
-    "AlarmMail": {
-        "Type": "String",
-        "Default": "",
-        "AllowedPattern": "^([^@ ]+@[^@ ]+)?$",
-        "Description": "A mail address that the stack's own topic sends alarms to",
-    },
+
+
+def _is_empty(parameter: str) -> dict[str, Any]:
+    return {"Fn::Equals": [{"Ref": parameter}, ""]}
+
+
+class AlarmTopic(NamedTuple):
+    """The topic of the alarms of a severity: one that is there already, or the stack's own with a mail address.
+
+    ``name`` is the resource of the own topic, ``mail`` the parameter of the address. The conditions are ``is_own``,
+    ``mails`` (the own topic has an address) and ``is_silent`` (nobody is notified). ``output`` is what an operator
+    reads to learn who is notified.
+    """
+
+    severity: Severity
+    alarms: str  # those that it gets, for a person
+
+    @property
+    def name(self) -> str:
+        return f"{self.severity.title()}Topic"
+
+    @property
+    def is_own(self) -> str:
+        return f"Own{self.name}"
+
+    @property
+    def mails(self) -> str:
+        return f"Mail{self.severity.title()}s"
+
+    @property
+    def is_silent(self) -> str:
+        return f"NobodyGets{self.severity.title()}s"
+
+    @property
+    def arn(self) -> dict[str, Any]:
+        return {"Fn::If": [self.is_own, {"Ref": self.name}, {"Ref": f"{self.name}Arn"}]}
+
+    @property
+    def mail(self) -> str:
+        return f"{self.severity.title()}Mail"
+
+    @property
+    def parameters(self) -> dict[str, Any]:
+        topic = f"The SNS topic of {self.alarms}; empty, and the stack makes one"
+        address = f"A mail address to which the stack's own topic sends {self.alarms}"
+        pattern = "^([^@ ]+@[^@ ]+)?$"
+        return {
+            f"{self.name}Arn": {"Type": "String", "Default": "", "Description": topic},
+            self.mail: {"Type": "String", "Default": "", "AllowedPattern": pattern, "Description": address},
+        }
+
+    @property
+    def conditions(self) -> dict[str, Any]:
+        own, has_no_mail = {"Condition": self.is_own}, _is_empty(self.mail)
+        return {
+            self.is_own: _is_empty(f"{self.name}Arn"),
+            self.mails: {"Fn::And": [own, {"Fn::Not": [has_no_mail]}]},
+            self.is_silent: {"Fn::And": [own, has_no_mail]},
+        }
+
+    @property
+    def resources(self) -> dict[str, Any]:
+        subscription = {"TopicArn": {"Ref": self.name}, "Protocol": "email", "Endpoint": {"Ref": self.mail}}
+        return {
+            self.name: {"Type": "AWS::SNS::Topic", "Condition": self.is_own},
+            f"{self.severity.title()}Subscription": {
+                "Type": "AWS::SNS::Subscription",
+                "Condition": self.mails,
+                "Properties": subscription,
+            },
+        }
+
+    @property
+    def output(self) -> dict[str, Any]:
+        nobody = f"NOBODY: subscribe to ${{{self.name}}}, or deploy with {self.mail} or {self.name}Arn"
+        somebody = {"Fn::If": [self.is_own, {"Ref": self.mail}, {"Ref": f"{self.name}Arn"}]}
+        value = {"Fn::If": [self.is_silent, {"Fn::Sub": nobody}, somebody]}
+        return {f"{self.severity.title()}sGoTo": {"Description": f"Who gets {self.alarms}", "Value": value}}
+
+
+TOPICS: Mapping[Severity, AlarmTopic] = {
+    severity: AlarmTopic(severity, text)
+    for severity, text in {
+        Severity.PAGE: "alarms that a person has to see at once",
+        Severity.TICKET: "alarms that can wait for the next working day",
+    }.items()
 }
+ALARM_PARAMETERS = {name: each for topic in TOPICS.values() for name, each in topic.parameters.items()}
 
 
 def search_parameters(*, are_required: bool) -> dict[str, Any]:
@@ -187,15 +264,9 @@ def secret_parameter(what: str) -> dict[str, Any]:
     return {"Type": "String", "Default": "", "AllowedPattern": NAME_PATTERN, "Description": text}
 
 
-def _is_empty(parameter: str) -> dict[str, Any]:
-    return {"Fn::Equals": [{"Ref": parameter}, ""]}
-
-
 CONDITIONS = {
     "OwnKey": {"Fn::Not": [_is_empty("KeyArn")]},
-    "OwnTopic": _is_empty("AlarmTopicArn"),
-    "Mails": {"Fn::And": [{"Condition": "OwnTopic"}, {"Fn::Not": [_is_empty("AlarmMail")]}]},
-    "NobodyIsNotified": {"Fn::And": [{"Condition": "OwnTopic"}, _is_empty("AlarmMail")]},
+    **{name: each for topic in TOPICS.values() for name, each in topic.conditions.items()},
 }
 SEARCH_CONDITIONS = {
     "Searches": {"Fn::Not": [_is_empty("SearchEndpoint")]},

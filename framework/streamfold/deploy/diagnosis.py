@@ -10,7 +10,7 @@ from pathlib import Path
 from typing import Any, NamedTuple
 
 from streamfold.app import App
-from streamfold.batch.manifest import PARTIAL, RETIRED, Manifest
+from streamfold.batch.manifest import Manifest
 from streamfold.batch.process import check_settings, undeclared_names
 from streamfold.deploy.choices import choice_of
 from streamfold.deploy.deployed import LiveFunction, LiveMapping, NotAllowed, NotThere
@@ -242,8 +242,7 @@ def obeys(content: Mapping[str, Any], *rules: DeploymentRule, on: str) -> Diagno
 
 
 def partial_handlers(manifest: Manifest) -> Diagnosis:
-    found = {name: each[PARTIAL] for name, each in manifest.handlers.items() if PARTIAL in each and RETIRED not in each}
-    if found:
+    if found := manifest.partial:
         return bad(
             "; ".join(f"{name} since {since}" for name, since in sorted(found.items())),
             f"streamfold backfill {' '.join(sorted(found))} ({manual('backfill')})",

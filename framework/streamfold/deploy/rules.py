@@ -6,10 +6,11 @@ messages.
 """
 
 from collections.abc import Callable, Iterable, Mapping, Sequence
+from math import inf
 from pathlib import Path
 from typing import Any, Literal, NamedTuple
 
-from streamfold.deploy.alarms import ABOVE, Alarm
+from streamfold.deploy.alarms import ABOVE, MINUTE, Alarm
 from streamfold.deploy.choices import ARCHITECTURES, MEMORY_MB_MIN, choice_of
 from streamfold.deploy.functions import QUEUE, STREAM, VERIFIER, Sort
 from streamfold.deploy.template_file import ABSENT, is_bucket_arn
@@ -440,6 +441,53 @@ SILENT = DeploymentRule(
 )
 """Of such an alarm that reads one metric alone."""
 ACTING = DeploymentRule("ActionsEnabled", is_not_off, "true: nobody is notified else", source=ALARMS)
+
+
+LOWER, HIGHER = 15, 48
+"""A threshold may be a fifteenth of ours, or 48 times as high: an age of records from a minute to half a day, which is
+half of what a stream keeps. A threshold in the wrong unit is out of it.
+"""
+PASSING_A_MINUTE = 10
+"""Errors and throttles that pass by themselves. A function that fails at each try has one to three errors a minute for
+each shard (``testing.mapping``): with more shards than that, an owner may wait for more of them."""
+LATER = 12
+"""How many times as late as ours an alarm may rise: one refused record within 12 minutes, before it is given
+up, if Lambda's pauses are those of ``testing.mapping``."""
+
+
+class ThresholdBounds(NamedTuple):
+    """The thresholds with which an alarm still rises, stricter and looser ones than ours."""
+
+    lowest: float
+    highest: float
+
+    def accept(self, threshold: float | None, *, reaching: bool = False) -> bool:
+        """``reaching``: the alarm rises at its threshold, so that 1 is as strict as 0 is else."""
+        if threshold is None:
+            return False
+        return self.lowest <= threshold <= self.highest or (
+            self.highest == 0 and (0 < threshold < 1 or (reaching and threshold == 1))
+        )
+
+    def __str__(self) -> str:
+        if self.highest == 0:
+            return "0, so that one is enough"
+        return f"{self.lowest:.0f} to {self.highest:.0f}" if self.highest < inf else f"{self.lowest:.0f} or more"
+
+
+def bounds_of(alarm: Alarm, period_seconds: float | None = None) -> ThresholdBounds:
+    """The bounds of an alarm's threshold. ``period_seconds``: of the alarm of a template, if it is not ours."""
+    if alarm.threshold:
+        return ThresholdBounds(alarm.threshold / LOWER, alarm.threshold * HIGHER)
+    if alarm.latest_seconds:
+        return ThresholdBounds(0, inf)  # whoever may wait for a day may wait for many of them
+    if alarm.breaching > 1:
+        return ThresholdBounds(0, PASSING_A_MINUTE * (period_seconds or alarm.period) / MINUTE)
+    return ThresholdBounds(0, 0)
+
+
+def latest_seconds(alarm: Alarm) -> int:
+    return alarm.latest_seconds or LATER * alarm.period * alarm.breaching
 
 
 def alarm_rules(alarm: Alarm) -> Sequence[DeploymentRule]:

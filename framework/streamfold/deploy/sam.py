@@ -17,6 +17,7 @@ from streamfold.deploy.choices import (
     HISTORY_CONDITIONS,
     SEARCH_CONDITIONS,
     SEARCH_RULES,
+    TOPICS,
     search_parameters,
     secret_parameter,
 )
@@ -72,7 +73,7 @@ USE_KEY = if_(
     "OwnKey", {"Sid": "UseKey", "Effect": "Allow", "Action": ["kms:Decrypt"], "Resource": ref("KeyArn")}, NO_VALUE
 )
 """All who use the tables need their key: DynamoDB decrypts them with the rights of the caller."""
-NOTIFIED = [if_("OwnTopic", ref("AlarmTopic"), ref("AlarmTopicArn"))]
+NOTIFIED = {severity: [topic.arn] for severity, topic in TOPICS.items()}
 SAMPLED = {
     "Daily": {"Type": "Schedule", "Properties": {"Schedule": rules.DAILY, "Input": '{"sample": 2000, "tolerance": 60}'}}
 }
@@ -198,7 +199,8 @@ class SamTemplate:
             for alarm in alarms.OF_TABLE:
                 resources[f"{name}{alarm.name}"] = alarm.resource(name, {alarm.of: real}, NOTIFIED)
         resources |= dashboards(self.functions, resources, self.watched_tables)
-        resources |= _topic()
+        for topic in TOPICS.values():
+            resources |= topic.resources
         resources |= _bucket("FailureBucket", {"ExpirationInDays": ref("FailureDays")})
         if any(each.archives for each in self.functions):
             resources |= _bucket("ArchiveBucket", {})
@@ -471,27 +473,8 @@ def _bucket(name: str, expiry: Mapping[str, Any]) -> dict[str, Any]:
     }
 
 
-def _topic() -> dict[str, Any]:
-    subscription = {"TopicArn": ref("AlarmTopic"), "Protocol": "email", "Endpoint": ref("AlarmMail")}
-    return {
-        "AlarmTopic": {"Type": "AWS::SNS::Topic", "Condition": "OwnTopic"},
-        "AlarmSubscription": {
-            "Type": "AWS::SNS::Subscription",
-            "Condition": "Mails",
-            "Properties": subscription,
-        },
-    }
-
-
 def _outputs(resources: Mapping[str, Any]) -> dict[str, Any]:
-    nobody = sub("NOBODY: subscribe to ${AlarmTopic}, or deploy with AlarmMail or AlarmTopicArn")
-    by_topic = if_("OwnTopic", ref("AlarmMail"), ref("AlarmTopicArn"))
-    found = {
-        "AlarmsGoTo": {
-            "Description": "Who is notified of alarms",
-            "Value": if_("NobodyIsNotified", nobody, by_topic),
-        }
-    }
+    found = {name: each for topic in TOPICS.values() for name, each in topic.output.items()}
     texts = {
         "AWS::DynamoDB::Table": "A table, for --table or STREAMFOLD_STATE_TABLE",
         "AWS::S3::Bucket": "A bucket of records or items",

@@ -291,10 +291,13 @@ def _verified(app: Application, event: Any, context: Any, client: Any) -> dict[s
     engine.deadline = runtime
     collect_in_batches()
     found = verify_sample(runtime, AskedSample.of(event), Random())  # noqa: S311 - a sample
-    log_counts("sample verified", found.counts, settings, trouble=bool(found.different or found.failed))
+    trouble = bool(found.different or found.failed or found.partial)
+    log_counts("sample verified", found.counts, settings, trouble=trouble)
     for text, by_handler in (("contributions differ", found.different), ("items fail", found.failed)):
         for handler, count in by_handler.items():
             log.error(text, extra={"handler": handler, "count": count})
+    for handler, since in found.partial.items():
+        log.error("handler may have missed items", extra={"handler": handler, "since": since})
     measuring(app.name, settings)(found.counts)
     return dict(found.counts)
 

@@ -7,7 +7,7 @@ from operator import eq
 from random import Random
 from typing import Any, NamedTuple, TypeVar
 
-from streamfold.batch.manifest import RETIRED, read_manifest
+from streamfold.batch.manifest import RETIRED, Manifest, read_manifest
 from streamfold.batch.process import check_application
 from streamfold.commit.pending import ItemAndHandler
 from streamfold.commit.transactions import filled
@@ -26,7 +26,8 @@ from streamfold.writes.guarded import StateKey
 
 LOOKS_MAX = 3
 """Times that a difference is read again before it counts as moving."""
-SAMPLE_METRICS = ("verified", "different", "moving", "verify_failed", "undecided")
+PARTIAL_HANDLERS = "partial_handlers"
+SAMPLE_METRICS = ("verified", "different", "moving", "verify_failed", "undecided", PARTIAL_HANDLERS)
 """The counts of a sample."""
 
 SUSPECTED_MAX = 500
@@ -184,9 +185,10 @@ class AskedSample(NamedTuple):
 class SampleReport(NamedTuple):
     """The result of a scheduled comparison, without keys or contents of items."""
 
-    counts: Mapping[str, int]  # verified, different, moving, verify_failed, undecided
+    counts: Mapping[str, int]  # of SAMPLE_METRICS
     different: Mapping[str, int]  # contributions, by handler
     failed: Mapping[str, int]  # items on which a handler raises, by handler
+    partial: Mapping[str, str]  # handlers that may have missed items, and since when
 
 
 def verify_sample(runtime: Runtime, asked: AskedSample, random: Random) -> SampleReport:
@@ -195,7 +197,8 @@ def verify_sample(runtime: Runtime, asked: AskedSample, random: Random) -> Sampl
     Raises ``ManifestError`` if the code does not match the state, and ``EngineError`` if the state cannot be read.
     """
     check_application(runtime, write=False)
-    routes = _routes(runtime)
+    manifest = read_manifest(runtime.application.name, runtime.store)
+    routes = _routes(runtime, manifest)
     verifier = Verifier(Pages(runtime, {route.name for route in routes}, dry_run=True), asked.tolerance_seconds)
     undecided = False
     if routes:
@@ -204,7 +207,7 @@ def verify_sample(runtime: Runtime, asked: AskedSample, random: Random) -> Sampl
             verifier.recheck()
         except NotStarted:
             undecided = True
-    return _report(verifier.found, undecided=undecided)
+    return _report(verifier.found, manifest.partial, undecided=undecided)
 
 
 def _look(verifier: Verifier, keys: ItemKeys, asked: AskedSample, random: Random) -> None:
@@ -216,24 +219,23 @@ def _look(verifier: Verifier, keys: ItemKeys, asked: AskedSample, random: Random
         verifier.look(page)
 
 
-def _routes(runtime: Runtime) -> list[Route]:
+def _routes(runtime: Runtime, manifest: Manifest) -> list[Route]:
     """The handlers with a ledger that a function has named, and whose records are processed."""
     app, settings = runtime.application, runtime.settings
-    known = read_manifest(app.name, runtime.store).handlers
     return [
         route
         for route in reconcilable(app)
         if route.kind.contributes
         and settings.runs(route.name, route.group)
-        and RETIRED not in known.get(route.name, {RETIRED: ""})
+        and RETIRED not in manifest.handlers.get(route.name, {RETIRED: ""})
     ]
 
 
-def _report(found: Verified, *, undecided: bool) -> SampleReport:
-    numbers = found.items, len(found.different), found.moving, len(found.failed), int(undecided)
+def _report(found: Verified, partial: Mapping[str, str], *, undecided: bool) -> SampleReport:
+    numbers = found.items, len(found.different), found.moving, len(found.failed), int(undecided), len(partial)
     counts = dict(zip(SAMPLE_METRICS, numbers, strict=True))
     different = Counter(each.handler for each in found.different)
-    return SampleReport(counts, different, Counter(each.handler for each in found.failed))
+    return SampleReport(counts, different, Counter(each.handler for each in found.failed), partial)
 
 
 def _whole(name: str, value: Any, minimum: int, maximum: int) -> int:

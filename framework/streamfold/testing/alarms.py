@@ -38,6 +38,7 @@ class Rise(NamedTuple):
 
     name: str  # of its resource
     at: float  # epoch seconds
+    ended: float | None  # when it went back to OK; None: not yet
 
 
 @dataclass(slots=True)
@@ -93,22 +94,27 @@ class Alarms:
 
     def _rises(self, name: str, alarm: Mapping[str, Any], begun: float, until: float) -> Iterator[Rise]:
         expression, reads = read_by(name, alarm)
-        period, in_alarm = next(iter(reads.values())).period, False
-        points = {read_as: self.points.get(self._metric(read), []) for read_as, read in reads.items()}
+        period, risen = next(iter(reads.values())).period, None
+        points = {each: _by_period(self.points.get(self._metric(read), ()), read) for each, read in reads.items()}
+        if ONE in reads and not points[ONE] and alarm.get("TreatMissingData") != "breaching":
+            return  # nothing was measured, ever
         at = begun - begun % EVERY_SECONDS + EVERY_SECONDS
+        of_period: dict[float, float | None] = {}
         while at <= until:
             ends = [at - at % period - back * period for back in range(alarm["EvaluationPeriods"])]
-            values = [
-                value_of(
-                    expression,
-                    {each: _value(read.statistic, points[each], end - period, end) for each, read in reads.items()},
-                )
-                for end in ends
-            ]
-            before, in_alarm = in_alarm, self._is_in_alarm(alarm, values, in_alarm=in_alarm)
-            if in_alarm and not before:
-                yield Rise(name, at)
+            for end in ends:
+                if end not in of_period:
+                    of_period[end] = value_of(expression, {each: points[each].get(end - period) for each in reads})
+            values = [of_period[end] for end in ends]
+            in_alarm = self._is_in_alarm(alarm, values, in_alarm=risen is not None)
+            if in_alarm and risen is None:
+                risen = at
+            elif risen is not None and not in_alarm:
+                yield Rise(name, risen, at)
+                risen = None
             at += EVERY_SECONDS
+        if risen is not None:
+            yield Rise(name, risen, None)
 
     def _metric(self, read: "ReadMetric") -> Metric:
         dimensions = {each["Name"]: self._named(each["Value"]) for each in read.dimensions}
@@ -231,6 +237,9 @@ OPERATORS: Mapping[type, Callable[[float, float], float]] = {
 }
 
 
-def _value(statistic: str, points: Iterable[tuple[float, float]], begin: float, end: float) -> float | None:
-    values = [float(value) for at, value in points if begin <= at < end]
-    return float(STATISTICS[statistic](values)) if values else None
+def _by_period(points: Iterable[tuple[float, float]], read: ReadMetric) -> Mapping[float, float]:
+    """The value of each period that has data points, by its begin."""
+    found: dict[float, list[float]] = {}
+    for at, value in points:
+        found.setdefault(at - at % read.period, []).append(float(value))
+    return {begin: float(STATISTICS[read.statistic](values)) for begin, values in found.items()}

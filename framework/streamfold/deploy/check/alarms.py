@@ -9,7 +9,16 @@ from streamfold.deploy import alarms
 from streamfold.deploy.alarms import NO_POLLS, Alarm
 from streamfold.deploy.check.review import FoundFunction, Review, described
 from streamfold.deploy.functions import QUEUE, STATE_TABLE, STREAM
-from streamfold.deploy.rules import ACTING, REACHING, SILENT, WITHOUT_POLL, alarm_rules, number
+from streamfold.deploy.rules import (
+    ACTING,
+    REACHING,
+    SILENT,
+    WITHOUT_POLL,
+    alarm_rules,
+    bounds_of,
+    latest_seconds,
+    number,
+)
 from streamfold.deploy.template_file import ABSENT, Resource, Unknown
 from streamfold.settings.limits import SECONDS_A_DAY
 from streamfold.testing.alarms import parsed, value_of
@@ -17,13 +26,6 @@ from streamfold.testing.alarms import parsed, value_of
 ALARM, COMPOSITE = "AWS::CloudWatch::Alarm", "AWS::CloudWatch::CompositeAlarm"
 STATE_OF = re.compile(r"""(ALARM|OK|INSUFFICIENT_DATA)\(\s*["']?([^"')]+)["']?\s*\)""")
 """What the rule of a composite alarm asks of another alarm (CloudWatch API Reference, PutCompositeAlarm)."""
-LOWER, HIGHER = 15, 48
-"""A threshold may be a fifteenth of ours, or 48 times as high: an age of records from a minute to half a day, which is
-half of what a stream keeps. A threshold in the wrong unit is out of it.
-"""
-LATER = 12
-"""How many times as late as ours an alarm may rise: one refused record within 12 minutes, before it is given
-up, if Lambda's pauses are those of ``testing.mapping``."""
 
 
 class ExpectedAlarm(NamedTuple):
@@ -291,19 +293,12 @@ def _check_heartbeat(review: Review, resource: Resource) -> None:
 
 def _check_threshold(review: Review, resource: Resource, alarm: Alarm) -> None:
     operator = review.template.first(resource.properties.get("ComparisonOperator", ABSENT))
+    period = number(review.template.first(resource.properties.get("Period", ABSENT)))
+    bounds = bounds_of(alarm, period)
     for value in review.values(resource.properties, "Threshold"):
-        found = number(value)
-        if alarm.threshold == 0:
-            # One refused record is a fault; errors and throttles that pass by themselves are not, and have a threshold
-            # of their owner.
-            raises = found is not None and found >= 0 and (found < 1 or (operator == REACHING and found == 1))
-            good = raises or (alarm.breaching > 1 and found is not None and found >= 0)
-            expected = "0, so that one is enough"
-        else:
-            good = found is not None and alarm.threshold / LOWER <= found <= alarm.threshold * HIGHER
-            expected = f"{alarm.threshold:.0f}, or some of it: the metric counts {alarm.unit.lower()}"
-        if not good and not isinstance(value, Unknown):
-            review.wrong(resource.name, "Properties.Threshold", f"{described(value)}: expected {expected}")
+        if not isinstance(value, Unknown) and not bounds.accept(number(value), reaching=operator == REACHING):
+            text = f"{described(value)}: expected {bounds}: the metric counts {alarm.unit.lower()}"
+            review.wrong(resource.name, "Properties.Threshold", text)
 
 
 def _check_periods(review: Review, resource: Resource, alarm: Alarm) -> None:
@@ -318,7 +313,7 @@ def _check_periods(review: Review, resource: Resource, alarm: Alarm) -> None:
         return
     for period in review.values(resource.properties, "Period"):
         seconds = (number(period) or 0) * count
-        most_seconds = alarm.latest_seconds or LATER * alarm.period * alarm.breaching
+        most_seconds = latest_seconds(alarm)
         if seconds > most_seconds and not isinstance(period, Unknown):
             text = f"it rises after {seconds:.0f} seconds: expected {most_seconds} at most"
             review.wrong(resource.name, "Properties.Period", text)
