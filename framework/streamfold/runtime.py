@@ -230,6 +230,12 @@ CLOCKS_APART_SECONDS = 600.0
 """How far the clocks of two processes may be apart, at the most: a person's machine may be minutes behind AWS."""
 
 
+CLOCK_AHEAD_SECONDS = 5.0
+"""How far a process may be ahead of the store, whose answers have the time in whole seconds."""
+MICROSECONDS = 1_000_000
+"""In a second."""
+
+
 def new_token() -> str:
     """A token that no delta had: the first digit is the stripe."""
     return urandom(ID_BYTES + 1).hex()[1:]
@@ -428,6 +434,8 @@ class Knowledge:
 
 QueuedSegment = tuple[str, int]
 """A fan-out and the number of one of its segments, enqueued to be worked on."""
+VISITS = "wake/"
+"""Begins the name of visits at wakes in place of a fan-out's; behind it comes the handler, whose name has no ``/``."""
 Enqueue = Callable[[Iterable[QueuedSegment]], None]
 """Enqueues segments. A lost, repeated or late message does no harm: the state keeps the progress of a segment."""
 
@@ -478,6 +486,19 @@ class Runtime(Deadline):
     def item_clock(self) -> float:
         """The present time of the items: on a local state that of its newest record, so that old files are not old."""
         return (self.own_stream.clock_seconds if self.own_stream is not None else 0.0) or self.clock()
+
+    @property
+    def moment(self) -> int:
+        """The time for handlers that ask for it, epoch microseconds.
+
+        On a state with records of its own it is the time of the newest one. Elsewhere it is that of this machine, but
+        not later than the store's by ``CLOCK_AHEAD_SECONDS``: a clock that is a year ahead would make a year's rows.
+        """
+        stream, separate = self.store.own_stream, self.store.separate
+        seconds = (stream.clock_seconds if stream is not None else 0.0) or self.clock()
+        if separate is not None:
+            seconds = min(seconds, separate.latest_seconds() + CLOCK_AHEAD_SECONDS)
+        return round(seconds * MICROSECONDS)
 
     @property
     def folds_times(self) -> bool:

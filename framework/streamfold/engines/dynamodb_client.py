@@ -28,6 +28,8 @@ import os
 import re
 import time
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from email.utils import parsedate_to_datetime
+from math import inf
 from threading import Lock, local
 from time import monotonic
 from typing import Any, NamedTuple
@@ -442,6 +444,7 @@ class Calls:
         regional: Callable[[str], Any] = lambda region: make_client(region=region),
     ) -> None:
         check_real_names(tables, state_table)
+        self._answered: tuple[Mapping[str, Any], float] = {}, 0.0  # the last response's metadata, and when it came
         self.client = client
         self.regional = regional
         self._others: dict[str, Any] = {}
@@ -483,9 +486,20 @@ class Calls:
         """Makes a call. Raises ``NotStarted`` where there is no time for it."""
         self.deadline.begin()
         try:
-            return self._made(operation, arguments)
+            response = self._made(operation, arguments)
         except BotoCoreError as error:
             raise unreachable(error) from error
+        if "ResponseMetadata" in response:
+            self._answered = response["ResponseMetadata"], monotonic()
+        return response
+
+    def latest_seconds(self) -> float:
+        metadata, answered = self._answered
+        try:
+            date = parsedate_to_datetime(metadata["HTTPHeaders"]["date"])
+        except (KeyError, TypeError, ValueError):  # no answer came, or it has no time
+            return inf
+        return date.timestamp() + monotonic() - answered
 
     def _made(self, operation: Operation, arguments: dict[str, Any]) -> Any:
         encodings = self._encodings.get(id(getattr(operation, "__self__", None)))

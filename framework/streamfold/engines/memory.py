@@ -8,6 +8,7 @@ from bisect import bisect_left, bisect_right, insort
 from collections.abc import Iterable, Iterator, Mapping
 from contextlib import AbstractContextManager, nullcontext
 from itertools import islice, takewhile
+from math import inf
 from typing import Any
 
 from streamfold.engines.keys import ItemOrRowKey, KeyOrder, cursor_after, stored_key
@@ -182,6 +183,9 @@ class MemoryEngine(MemoryReads, GuardedItems):
     def named_table(self, logical: str) -> NamedTable:
         assert self.named is not None, "asked of a store with separate tables"
         return self.named[logical]
+
+    def latest_seconds(self) -> float:
+        return inf  # it has no clock
 
     def close(self) -> None:
         """Nothing is held open."""

@@ -345,6 +345,10 @@ class SeparateTables(Engine, Protocol):
         """The real name of a table; ``STATE.name`` is the state."""
         ...
 
+    def latest_seconds(self) -> float:
+        """The present time by the store's answers, epoch seconds; infinite before it gave one that has its time."""
+        ...
+
     def named_table(self, logical: str) -> NamedTable:
         """The real name and the id of a table, which is asked for."""
         ...
