@@ -1,10 +1,13 @@
-"""Steps of handlers that look others up.
+"""Steps of handlers that look others up, or ask for the time.
 
 1. The ledger item is read. 2. Backlinks of references that it does not hold are put, and then the referents are read
 (``commit.referents``). 3. The handler is called, and the step is written on the revision of 1.
 
 Such a step is never optimistic. A ledger item that holds what was assumed may do so again after a write that read newer
 referents: the older ones would be written over it. Its revision was there once only.
+
+The time is looked up too: a ledger item holds the moments that its handler asked for, and of two steps of one image the
+later one is right. So a handler that asks for the time is planned in the same way, with or without referents.
 
 A step that is refused goes back to 2 with the ledger item that refused it: the referents at hand are older than what
 that item was written of.
@@ -65,7 +68,7 @@ class StepsWithReferents:
         found: list[dict[str, Step]] = [{} for _ in read]
         trying: list[_Trying] = []
         for number, item in enumerate(read):
-            for route, fields in (each for each in item.routed if each[0].lookups):
+            for route, fields in (each for each in item.routed if each[0].planned_from_ledger):
                 if not _is_newer(item.found, route, item.changes[-1].version_text):
                     trying.append(_Trying(number, route, fields, list(item.changes)))
                 else:
@@ -88,8 +91,9 @@ class StepsWithReferents:
         change = trying.changes[-1]
         try:
             check_view(trying.route, change)
-            held = read.found.references(trying.route.name)
-            return Asked(trying.route, read.item, change.new, trying.fields, held)
+            name, found = trying.route.name, read.found
+            held, since = found.references(name), found.since(name)
+            return Asked(trying.route, read.item, change.new, trying.fields, held, since)
         except Exception as error:  # noqa: BLE001 - an image that cannot be read fails its record only
             self.failing.fails(trying.changes.pop(), trying.route, error)
             return None
@@ -97,7 +101,7 @@ class StepsWithReferents:
     def _step_of(self, trying: _Trying, asked: Asked, looked_up: LookedUp) -> Step | None:
         """The step to an image with its referents; None if the handler does not accept them."""
         route, change = trying.route, trying.changes.pop()
-        after, error = derived(route, looked_up.image, trying.fields, self.schema)
+        after, error, times = derived(route, looked_up.image, trying.fields, self.schema, looked_up.at)
         if error := looked_up.error or error:
             self.failing.fails(change, route, error)
             return None
@@ -105,7 +109,7 @@ class StepsWithReferents:
         look_for_silence(self.runtime, route, asked.item[0], looked_up.references)
         self._images[route.name, asked.item] = asked.image, trying.fields
         expects = route.name not in self.emptying
-        return Step(route, change.version_text, None, after, expects, looked_up.references)
+        return Step(route, change.version_text, None, after, expects, looked_up.references, times=times)
 
     def again(self, read: Sequence[ReadItem]) -> list[HandlerFailure]:
         """Makes the steps of items whose ledger items were read since, of referents that are read after these.
@@ -116,10 +120,11 @@ class StepsWithReferents:
         asked = []
         for item in read:
             for step in item.steps:
-                if step.route.lookups and not _is_newer(item.found, step.route, step.version):
+                if step.route.planned_from_ledger and not _is_newer(item.found, step.route, step.version):
                     image, fields = self._images[step.route.name, item.item]
-                    held = item.found.references(step.route.name)
-                    asked.append(Asked(step.route, item.item, image, fields, held))
+                    name, found = step.route.name, item.found
+                    held, since = found.references(name), found.since(name)
+                    asked.append(Asked(step.route, item.item, image, fields, held, since))
         known = {
             (each.item, each.route.name): (each, found)
             for each, found in zip(asked, look_up(self.runtime, asked), strict=True)
@@ -132,11 +137,11 @@ class StepsWithReferents:
                 if one is None or looked_up is None:
                     steps.append(step)
                     continue
-                rows, error = derived(step.route, looked_up.image, one.fields, self.schema)
+                rows, error, times = derived(step.route, looked_up.image, one.fields, self.schema, looked_up.at)
                 if error := looked_up.error or error:
                     failures.append((item, step.route, error))
                 else:
-                    steps.append(step._replace(after=rows, references=looked_up.references))
+                    steps.append(step._replace(after=rows, references=looked_up.references, times=times))
             item.keep(steps)
         return failures
 

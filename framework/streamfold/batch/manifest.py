@@ -531,8 +531,8 @@ def _entry(route: Route) -> ManifestEntry:
         **route.kind.identity(route),
         "group": route.group,
         "sources": [key.stored_name for key in route.sources],
-        # Lookups are among the targets, because earlier code, which knows no references, compares these.
-        "targets": [*(key.stored_name for key in route.writes), *(each.stored_name for each in route.lookups)],
+        # Lookups, and the time, are among the targets, because earlier code, which knows no references, compares these.
+        "targets": [*(key.stored_name for key in route.writes), *route.stored_lookups],
         "contested": [target.key.stored_name for target in route.targets if target.multi_source],
         "owned": [target.key.stored_name for target in route.targets if target.owned],
         "contributes": route.kind.contributes,

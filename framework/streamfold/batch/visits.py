@@ -18,7 +18,7 @@ record.
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import partial
-from typing import Any, NamedTuple, NoReturn, cast
+from typing import TYPE_CHECKING, Any, NamedTuple, NoReturn, Protocol, cast
 
 from streamfold.batch.manifest import note_expiring, note_may_put
 from streamfold.batch.order import RoutedFields
@@ -36,12 +36,15 @@ from streamfold.keys.table import Table, is_in_state
 from streamfold.ledger.contribution import BEFORE_ALL, Contribution, stored_rows, stored_text
 from streamfold.ledger.lives import Lives, as_stored
 from streamfold.ledger.state_keys import ledger_key
-from streamfold.ledger.step import Step
+from streamfold.ledger.step import Step, moments_after
 from streamfold.records.change import Change, ItemKey, image_of, item_key
 from streamfold.records.values import encode
 from streamfold.routes.route import ROWS_LOST, Route, times_to_live
 from streamfold.runtime import Runtime
 from streamfold.writes.guarded import StateKey
+
+if TYPE_CHECKING:
+    from streamfold.ledger.wakes import Times
 
 
 class Scanned(NamedTuple):
@@ -124,16 +127,36 @@ class Visit(ReadItem):
 
     def text(self, step: Step) -> str:
         """What the ledger item is to have of a step's handler, as text."""
-        return stored_text(self.after(step), step.references)
+        return stored_text(self.after(step), step.references, moments_after(step, self.stored(step)))
 
     def differs(self, step: Step) -> bool:
         """Whether the ledger differs from the source, or has pending work."""
         contribution = self.found.contributions.get(step.route.name)
         if contribution is None:
-            return bool(step.after or step.references)
+            return bool(self.text(step))
         if any(handler == step.route.name for handler, _ in self.found.shares):
             return True
         return bool(contribution.pending) or contribution.text != self.text(step)
+
+
+class VisitTimes(Protocol):
+    """What visits have to do with moments, where it is not that of each visit."""
+
+    def visits(self, read: Visit) -> bool:
+        """Whether a handler of an item is to be called; leaves the others out."""
+        ...
+
+    def since(self, read: Visit, route: Route, since: int | None) -> int | None:
+        """The time before which a handler is not called. ``since``: that of its ledger item."""
+        ...
+
+    def held(self, times: "Times") -> "Times":
+        """The moments of a call, with what becomes of the wake."""
+        ...
+
+    def kept(self, read: Visit, route: Route, version: str) -> Step | None:
+        """The step of a handler that is not called: only its wake changes."""
+        ...
 
 
 @dataclass(slots=True, kw_only=True)
@@ -149,6 +172,7 @@ class Visits(ImageSource):
     renews: bool = False  # backlinks of references that the ledger item has are put too, in case one was lost
     gets: bool = True  # a single item is got: a redrive may have the permission for that, a function for batches
     idle: Mapping[HandlerOfItem, Sequence[ItemKey]] = field(default_factory=dict)  # whose backlinks named an item
+    moments: "VisitTimes | None" = None  # of visits at wakes, or of a repair
     pending_work: PendingWork = field(init=False, default_factory=partial(PendingWork, tries_all=True))
     visited: dict[StateKey, Visit] = field(init=False, default_factory=dict)  # as they were read last
     lives: Lives = field(init=False)
@@ -205,6 +229,8 @@ class Visits(ImageSource):
     def derive(self, read: Sequence[Visit]) -> Sequence[HandlerFailure]:
         """Reads the sources, and calls the handlers on what they are now."""
         runtime = self.runtime
+        if self.moments is not None:
+            read = [each for each in read if self.moments.visits(each)]
         sources = self._sources([*dict.fromkeys(each.item for each in read)])
         for each in read:
             each.source = sources.get(each.item)
@@ -239,6 +265,7 @@ class Visits(ImageSource):
                 image_of(each.source),
                 fields,
                 () if self.renews else each.found.references(route.name),
+                self._since(each, route),
             )
             for each in read
             for route, fields in each.wanted.handlers
@@ -246,6 +273,11 @@ class Visits(ImageSource):
         ]
         found = look_up(self.runtime, asked, notes=not self.dry_run) if asked else ()
         return {(each.item, each.route.name): one for each, one in zip(asked, found, strict=True)}
+
+    def _since(self, visit: Visit, route: Route) -> int | None:
+        """The time before which a handler is not called, epoch microseconds."""
+        since = visit.found.since(route.name)
+        return since if self.moments is None else self.moments.since(visit, route, since)
 
     def _derive(self, visit: Visit, looked_up: Mapping[HandlerOfItem, LookedUp]) -> list[HandlerFailure]:
         """Calls the handlers of a visit; returns those that raise."""
@@ -255,7 +287,10 @@ class Visits(ImageSource):
         failures: list[HandlerFailure] = []
         for route, fields in visit.wanted.handlers:
             own = looked_up.get((item, route.name), LookedUp(image))
-            after, error = derived(route, own.image, fields, self.runtime.known.schema)
+            if self.moments is not None and (kept := self.moments.kept(visit, route, version)) is not None:
+                steps.append(kept)  # its wake is put off, and its rows stay
+                continue
+            after, error, times = derived(route, own.image, fields, self.runtime.known.schema, own.at)
             error = own.error or error
             if error is not None:
                 failures.append((visit, route, error))
@@ -264,7 +299,9 @@ class Visits(ImageSource):
                 _look_at(self.runtime, route, after)
             idle = tuple(self.idle.get((item, route.name), ()))
             expects = route.name not in emptying
-            steps.append(Step(route, version, None, after, expects, own.references, idle))
+            if times is not None and self.moments is not None:
+                times = self.moments.held(times)
+            steps.append(Step(route, version, None, after, expects, own.references, idle, times))
         visit.keep(steps)
         return failures
 

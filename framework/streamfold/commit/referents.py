@@ -39,6 +39,7 @@ class Asked(NamedTuple):
     image: Image
     fields: Fields
     held: Collection[ItemKey] = ()  # references of its ledger item: their backlinks are in place
+    since: int | None = None  # of its ledger item: a moment that had come then, epoch microseconds
 
 
 class LookedUp(NamedTuple):
@@ -47,6 +48,7 @@ class LookedUp(NamedTuple):
     image: Image  # empty where a referent lacks that is not optional
     references: tuple[ItemKey, ...] = ()
     error: Exception | None = None  # why a reference cannot be composed
+    at: int | None = None  # the time for the handler, if it asks for it, epoch microseconds
 
 
 class _Looking:
@@ -70,12 +72,16 @@ class _Looking:
                         self.references[lookup.name] = found
                 self.error = fault.error
 
-    def looked_up(self) -> LookedUp:
+    def looked_up(self, runtime: Runtime) -> LookedUp:
         if self.error is not None:
             return LookedUp(ABSENT, (), self.error)
+        asked = self.asked
+        # An item's time does not go back: a row that appeared would go again by another clock.
+        at = max(runtime.moment, asked.since or 0) if asked.route.asks_time else None
         images = {name: image for name, (_, image) in self.referents.items()}
-        image = joined(self.asked.route.lookups, self.asked.image, images)
-        return LookedUp(ABSENT if image is None else image, tuple(dict.fromkeys(self.references.values())))
+        image = joined(asked.route.lookups, asked.image, images)
+        references = tuple(dict.fromkeys(self.references.values()))
+        return LookedUp(ABSENT if image is None else image, references, at=at)
 
 
 def look_up(runtime: Runtime, asked: Sequence[Asked], *, notes: bool = True) -> list[LookedUp]:
@@ -98,12 +104,12 @@ def look_up(runtime: Runtime, asked: Sequence[Asked], *, notes: bool = True) -> 
         known |= _read(runtime, [*wanted])
         for each in coming:
             each.referents = {name: (key, known[key]) for name, key in each.references.items()}
-    return [each.looked_up() for each in looking]
+    return [each.looked_up(runtime) for each in looking]
 
 
 def _missing(runtime: Runtime, looking: _Looking) -> list[PutState]:
     """The backlinks of one level that may not be there."""
-    route, item, _, _, held = looking.asked
+    route, item, held = looking.asked.route, looking.asked.item, looking.asked.held
     new = {key for name, key in looking.references.items() if name not in looking.referents and key not in held}
     return backlinks(runtime.application.name, route.name, item, sorted(new, key=str))
 

@@ -29,7 +29,9 @@ from streamfold.ledger.contribution import (
     Contribution,
     LedgerItem,
     StoredContribution,
+    has_stored,
     kept_text,
+    moments_of,
     stored_references,
     stored_rows,
     stored_text,
@@ -137,6 +139,11 @@ class TakingBack:
         version = version_before(stored.before or "")
         # Referents are kept: the record of the item leads to them again, and until then their changes find the item.
         step = Step(way.route, version, None, before, references=stored_references(stored.text))
+        if way.route.asks_time:  # what the step before asked for is not known: the item is visited at once
+            from streamfold.ledger.wakes import Times  # few handlers ask for the time
+
+            at = self.runtime.moment
+            step = step._replace(times=Times(at, found.since(way.route.name), at))
         return taken_back(way.key, way.item, step, found, self.lives)
 
     def _rows(
@@ -240,11 +247,12 @@ def without_refused(
             shares = _shares(application, item, route, stored, before, pending)
         except (EngineError, HandlerError, DecimalException):  # damaged: the step waits, and is reported
             continue
-        text = stored_text(before, stored_references(stored.text))
+        # The wake in place stays: the new step exchanges it, as any does.
+        text = stored_text(before, stored_references(stored.text), moments_of(stored.text))
         version = stored.version if keeps_version else version_before(stored.before)
         replaced = stored._replace(version=version, text=text, deltas="", before=None)
         found = found._replace(
-            counted={**found.counted, route.name: bool(stored.text)},
+            counted={**found.counted, route.name: has_stored(stored.text)},
             contributions={**found.contributions, route.name: replaced},
             shares=(*found.shares, *((route.name, share) for share in shares)),
         )

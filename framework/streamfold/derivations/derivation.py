@@ -27,6 +27,7 @@ if TYPE_CHECKING:
     from streamfold.ledger.contribution import Contribution
     from streamfold.ledger.schema import Schema
     from streamfold.ledger.state_keys import StoredAttributes
+    from streamfold.ledger.wakes import Times
     from streamfold.records.change import Change, ItemKey
     from streamfold.records.images import Image
     from streamfold.routes.application import Application
@@ -411,8 +412,8 @@ def fans_out(route: Route) -> bool:
 
 
 def reads_items(route: Route) -> bool:
-    """Whether a route reads items of the application beside those of its records."""
-    return derivation(route).reads_items or bool(route.lookups)
+    """Whether a route reads items of the application beside those of its records, or these once more."""
+    return derivation(route).reads_items or route.planned_from_ledger
 
 
 @lru_cache(ROUTES_KEPT_MAX)  # called for each item
@@ -438,6 +439,7 @@ class Derived(NamedTuple):
 
     rows: Contribution
     error: Exception | None = None
+    times: Times | None = None  # the moments that the handler asked for, if it asks for the time
 
     def checked(self) -> Contribution:
         """The rows. Raises the handler's error."""
@@ -446,18 +448,40 @@ class Derived(NamedTuple):
         return self.rows
 
 
-def derived(route: Route, image: Image, fields: Fields, schema: Schema) -> Derived:
+def derived(route: Route, image: Image, fields: Fields, schema: Schema, at: int | None = None) -> Derived:
     """The contribution of an item; no rows if it is absent. ``schema`` learns the aggregations of new attributes.
+
+    ``at``: the time in epoch microseconds, for a handler that asks for the time.
 
     Raises errors that are not the item's own. A batch calls its handlers by itself (``batch.steps``): it derives each
     record, and skips old images that read alike.
     """
+    if route.asks_time:
+        return _derived_at(route, image, fields, schema, at)
     with ItemFault() as fault, localcontext(EXACT):
         return Derived(contributed(route, image, fields, schema) if image else {})
     from streamfold.commit.outcome import explained
 
     assert fault.error is not None
     return Derived({}, explained(route, fault.error))
+
+
+def _derived_at(route: Route, image: Image, fields: Fields, schema: Schema, at: int | None) -> Derived:
+    from streamfold.ledger.wakes import Times  # few handlers ask for the time
+    from streamfold.routes.lookups import at_time
+    from streamfold.routes.moments import Now
+
+    assert at is not None, f"nobody gave {route.name!r} the time that it asks for"
+    now = Now(at)
+    rows: Contribution = {}
+    with ItemFault() as fault, localcontext(EXACT):
+        rows = contributed(route, at_time(image, route.asks_time, now), fields, schema) if image else {}
+    now.end()
+    if fault.error is not None:
+        from streamfold.commit.outcome import explained
+
+        return Derived({}, explained(route, fault.error))
+    return Derived(rows, None, Times(at, now.came_microseconds, now.next_microseconds))
 
 
 class Expiring(Contributing):

@@ -156,7 +156,7 @@ class Repair:
         named, route = NamedRows(), work.route
         for image in images(work.changes):
             # An image on which the handler raises contributed nothing.
-            rows = derived(route, image, work.fields, self.runtime.known.schema).rows
+            rows = derived(route, image, work.fields, self.runtime.known.schema, self.runtime.moment).rows
             named.add(self.runtime.application.name, route, work.item, rows)
         return named
 

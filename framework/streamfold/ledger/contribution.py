@@ -53,6 +53,8 @@ REFERENCE = "@"
 """Begins the digest that replaces a contribution stored elsewhere; no contribution's text begins with it."""
 REFERS = ">"
 """Begins the table's name in an array of a contribution's text that is a reference; no table's name begins with it."""
+WAITS = "<"
+"""Begins the array of a contribution's text that has moments, the first of the text (``ledger.wakes``)."""
 BEFORE_ALL = "0"
 """The version of a contribution that did not come through a stream: it sorts before the version of every record."""
 DIGEST_BYTES = 16
@@ -130,6 +132,19 @@ class LedgerItem(NamedTuple):
 
     def version(self, handler: str) -> str:
         return self.contributions[handler].version if handler in self.contributions else ""
+
+    def since(self, handler: str) -> int | None:
+        """The greatest moment that had come when a handler was called last, epoch microseconds; None if there is none.
+
+        A large contribution must be filled in.
+        """
+        moments = moments_of(self.contributions[handler].text) if handler in self.contributions else ""
+        since = moments.split(",")[1] if moments else "null"
+        if since == "null":
+            return None
+        from streamfold.routes.moments import moment_microseconds  # few handlers ask for the time
+
+        return moment_microseconds(since.strip('"'))
 
     def references(self, handler: str) -> tuple[ItemKey, ...]:
         """The references of the item through a handler, whose contribution must be filled in if it is large."""
@@ -364,6 +379,9 @@ KEYS_KEPT_MAX = 1000
 """Keys of rows whose texts are cached: a step needs each of them several times, and items of a batch share rows."""
 IN_STATE = f'["{STATE.name}",'
 """How the text of a row in the state table begins."""
+BEGINS_WITH_MOMENTS, ENDS_WITHOUT_WAKE = f'[["{WAITS}",', ",null,{}]]"
+"""How a text begins that has moments, and how one ends that has nothing but a moment that came."""
+MOMENT_ALONE_LETTERS = len(f'[["{WAITS}","2026-03-01T10:00:00.000000Z",null,{{}}]]')
 ELSEWHERE = f"\n{REFERENCE}"
 """How a text that is kept elsewhere begins on a line of its own."""
 STAMP_LETTERS = 8
@@ -376,10 +394,13 @@ Contribution = dict[RowKey, RowContribution]
 # A contribution as text: canonical JSON, one array a row. Equal contributions have equal text.
 
 
-def stored_text(rows: Contribution, references: Collection[ItemKey] = ()) -> str:
-    """The canonical text of a contribution, with what its item refers to behind it; ``""`` for none."""
-    if references:
-        texts = sorted([_stored_row(key, piece) for key, piece in rows.items()])
+def stored_text(rows: Contribution, references: Collection[ItemKey] = (), moments: str = "") -> str:
+    """The canonical text of a contribution; ``""`` for none. What its item refers to comes behind it, and the text of
+    its ``moments`` before it.
+    """
+    if references or moments:
+        texts = [moments] if moments else []
+        texts += sorted([_stored_row(key, piece) for key, piece in rows.items()])
         texts += sorted([f"[{stored_key_text((REFERS + table, *key))},{{}}]" for table, *key in references])
         return f"[{','.join(texts)}]"
     if not rows:
@@ -451,7 +472,7 @@ def stored_rows(text: str) -> Contribution:
 def _rows(text: str) -> Contribution:
     rows: Contribution = {}
     for table, partition, sort, amounts, *rest in json.loads(text) if text else ():
-        if table[0] == REFERS:
+        if table[0] == REFERS or table[0] == WAITS:
             continue
         key = (table, untagged(partition), untagged(sort))
         life = rest.pop() if len(rest) > 1 and isinstance(rest[-1], str) else ""
@@ -465,6 +486,23 @@ def _rows(text: str) -> Contribution:
             life,
         )
     return rows
+
+
+def moments_of(text: str) -> str:
+    """The moments in a contribution's text; "" for none."""
+    if not text.startswith(BEGINS_WITH_MOMENTS):  # as nearly all
+        return ""
+    return text[1 : text.find("]") + 1]
+
+
+def has_stored(text: str) -> bool:
+    """Whether a contribution's text has something for which its ledger item is kept: a row, a reference or a wake.
+
+    A moment that came is none: no clock is off by as long as an empty ledger item is kept.
+    """
+    return bool(text) and not (
+        len(text) == MOMENT_ALONE_LETTERS and text.startswith(BEGINS_WITH_MOMENTS) and text.endswith(ENDS_WITHOUT_WAKE)
+    )
 
 
 def holds_row(text: str, row: tuple[KeyValue | None, ...]) -> bool:

@@ -18,6 +18,8 @@ ATTRIBUTE_MARK = "@"
 NO_SORT = "-"
 BACKLINKS = "refs"
 """Begins the partitions of backlinks."""
+WAKES = "wake"
+"""Begins the partitions of wakes."""
 SUFFIX_BYTES_MAX = 96
 """The bytes that remain for a version or a handler's name behind the sort key."""
 DIGITS_OF_A_ROOT = 32
@@ -248,6 +250,21 @@ def backlinks_partition(application: str, handler: str, referent: ItemKey) -> st
     if len(pk) * 4 > PARTITION_BYTES_MAX and len(pk.encode()) > PARTITION_BYTES_MAX:
         pk = f"{BACKLINKS}#{application}#{handler}#{table}#{_hashed(name)}"
     return pk
+
+
+def wakes_partition(application: str, handler: str, stripe: str) -> str:
+    """The partition of those wakes of a handler whose items' digests begin with this digit (``ledger.wakes``)."""
+    return f"{WAKES}#{application}#{handler}#{stripe}"
+
+
+def is_wake(key: StateKey) -> bool:
+    """Whether a state item is a wake: the head of a stripe is none."""
+    return key.pk.startswith(f"{WAKES}#") and not key.sk.startswith("head#")
+
+
+def wakes_head(application: str, handler: str, stripe: str) -> StateKey:
+    """The key of the item that says who visits the items of a stripe's wakes."""
+    return StateKey(f"{WAKES}#{application}#{handler}", f"head#{stripe}")
 
 
 def audience_key(application: str, handler: str, joined: str) -> StateKey:

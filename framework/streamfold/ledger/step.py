@@ -4,9 +4,10 @@ from collections.abc import Collection, Sequence
 from collections.abc import Set as AbstractSet
 from functools import lru_cache
 from hashlib import blake2b
-from typing import NamedTuple
+from typing import TYPE_CHECKING, NamedTuple
 from zlib import crc32
 
+from streamfold.keys.table import is_in_state
 from streamfold.ledger.contribution import (
     LETTERS_KEPT,
     REFERENCE,
@@ -16,12 +17,22 @@ from streamfold.ledger.contribution import (
     Mark,
     dropped_backlinks,
     elsewhere,
+    has_stored,
     kept_text,
+    moments_of,
     stored_references,
     stored_rows,
     stored_text,
 )
-from streamfold.ledger.difference import difference, entries_between, in_lives, marked, owner_of, pending_text
+from streamfold.ledger.difference import (
+    StepWrites,
+    difference,
+    entries_between,
+    in_lives,
+    marked,
+    owner_of,
+    pending_text,
+)
 from streamfold.ledger.lives import NO_ROWS, Given, Lives, as_stored
 from streamfold.ledger.state_keys import contribution_key
 from streamfold.records.change import ItemKey
@@ -40,7 +51,11 @@ from streamfold.writes.guarded import (
     fitting,
 )
 
+if TYPE_CHECKING:
+    from streamfold.ledger.wakes import Times
+
 NO_WRITES: Sequence[PutState | DeleteState] = ()
+NO_MOMENTS = ""
 LIFE_BYTES = 8
 """Bytes of a row's life: 64 bits, so that no two rows of one key have one."""
 STAMP_BYTES = 16
@@ -62,6 +77,8 @@ class Step(Value):
     requires_contributor: bool = False  # of each row that it subtracts from; False: it notes those rows
     references: tuple[ItemKey, ...] = ()  # of the item then, each with its backlink in place
     idle: tuple[ItemKey, ...] = ()  # referents with a backlink of this item that it may no longer need
+    times: "Times | None" = None  # the moments that the handler asked for; None: none, or it was not called
+    keeps_rows: bool = False  # only its wake changes
 
 
 class Tally(NamedTuple):
@@ -229,37 +246,32 @@ def _from_found(
         route, stored = step.route, found.contributions.get(step.route.name)
         text, known = (stored.text, stored.pending) if stored else ("", "")
         before, version, expected = stored_rows(text), step.version, f"r{found.revision}"
-        given = _given(key, item, step, (before, expected), added, lives)
+        given, between = _changed(key, item, step, (before, expected), added, lives)
         target, was, now = given.stored, given.before, given.after
-        between = difference(application, route, item, was, now, added, requires_contributor=step.requires_contributor)
-        in_lives(between, route, given, lives)
         mark = _mark(key, item, step, expected)
         rows = marked(between, mark, was, now) if between.marks else between
-        refers = stored_references(text)
-        backlinks = dropped_backlinks(application, route.name, item, {*refers, *step.idle}, step.references)
-        room = PAGE_ROWS - len(backlinks)
+        beside = _beside(application, step, item, text, holds=_finishes(step, given, between, known))
+        room = PAGE_ROWS - len(beside.writes)
         if len(undone) == 1 and (most := fitting(rows, room)) < len(rows):
             partial, version, rows = True, stored.version if stored else "", rows[:most]
             target = _page(before, target, rows)
         elif len(undone) == 1 and (over := _beyond(rows, before, was, room)):
             partial, version = True, stored.version if stored else ""
             target = {**target, **over}
-        references = step.references
         if partial:
-            # Both references are stored until the last page: a change of either referent has to find the item.
-            references, backlinks = tuple({**dict.fromkeys(refers), **dict.fromkeys(references)}), []
-        after, writes = _kept(key, route, stored_text(target, references), _large(text))
+            beside = _beside(application, step, item, text, partial=True)
+        after, writes = _kept(key, route, stored_text(target, beside.references, beside.moments), _large(text))
         # Entries of a row that expired are deleted with the contribution that names them: nothing names them later.
         entries = entries_between(mark, before, target) if between.marks or len(was) < len(before) else ()
-        effects += [*rows, *writes, *entries, *backlinks]
+        effects += [*rows, *writes, *entries, *beside.writes]
         tallies.append(Tally.of(route.name, rows))
         contributions.append(target)
         leaves = _stamped(key, step, mark.stamp, pending_text(was, now, rows, known))
         # The name of a delta that is gone is removed. A delta that a row refuses is named until the row takes it.
         deltas = stored.deltas if stored else None
         handlers.append(HandlerContribution(route.name, version, after, text, leaves, deltas))
-        live += bool(after) - found.counted.get(route.name, bool(text))
-    gone = {name: each for name, each in found.contributions.items() if name in retired and each.text}
+        live += has_stored(after) - found.counted.get(route.name, has_stored(text))
+    gone = {name: each for name, each in found.contributions.items() if name in retired and has_stored(each.text)}
     if not partial and found.live + live == len(gone) <= PAGE_ROWS - len(effects):
         handlers += [HandlerContribution(name, each.version, "", each.text) for name, each in gone.items()]
         effects += [DeleteState(contribution_key(key, name)) for name, each in gone.items() if elsewhere(each)]
@@ -267,6 +279,82 @@ def _from_found(
     expires = not partial and found.live + live == 0
     guard = LedgerWrite(key, tuple(handlers), found.revision, live, expires)
     return Transition(guard, tuple(effects), undone, tuple(tallies), partial, tuple(contributions))
+
+
+def moments_after(step: Step, text: str) -> str:
+    """The moments in the text of a contribution after a step; "" if there are none."""
+    if not (step.route.asks_time or moments_of(text)):
+        return NO_MOMENTS
+    from streamfold.ledger.wakes import waits_after  # few handlers ask for the time
+
+    return waits_after(text, step.times, asks_time=step.route.asks_time != "").text
+
+
+class Beside(NamedTuple):
+    """What a step stores beside rows: what its item refers to, and the moments that its handler asked for."""
+
+    references: Collection[ItemKey]
+    moments: str
+    writes: Sequence[PutState | DeleteState]
+
+
+def _beside(
+    application: str, step: Step, item: ItemKey, text: str, *, partial: bool = False, holds: bool = False
+) -> Beside:
+    """What a step stores beside rows, and its writes. ``text``: of the stored contribution. ``partial``: of a page
+    before the last one. ``holds``: the wake in place stays.
+    """
+    refers, references = stored_references(text), step.references
+    writes: list[PutState | DeleteState] = []
+    if partial:
+        # Both references are stored until the last page: a change of either referent has to find the item.
+        references = tuple({**dict.fromkeys(refers), **dict.fromkeys(references)})
+    else:
+        writes += dropped_backlinks(application, step.route.name, item, {*refers, *step.idle}, references)
+    if not (step.route.asks_time or moments_of(text)):
+        return Beside(references, NO_MOMENTS, writes)
+    from streamfold.ledger.wakes import Waits, waits_after, wake_writes  # few handlers ask for the time
+
+    after = waits_after(text, step.times, asks_time=step.route.asks_time != "", holds=partial or holds)
+    writes += wake_writes(application, step.route.name, item, Waits.of(text), after, step.times)
+    return Beside(references, after.text, writes)
+
+
+def _changed(
+    key: StateKey,
+    item: ItemKey,
+    step: Step,
+    begin: tuple[Contribution, str],
+    added: AbstractSet[RowKey],
+    lives: Lives | None,
+) -> tuple[Given, StepWrites]:
+    """A step with the lives of its rows, and the writes between. ``begin`` is as in ``_given``."""
+    if step.keeps_rows:
+        return Given(begin[0], begin[0], begin[0], NO_ROWS, plain=True), StepWrites()
+    given = _given(key, item, step, begin, added, lives)
+    between = difference(
+        _application(key),
+        step.route,
+        item,
+        given.before,
+        given.after,
+        added,
+        requires_contributor=step.requires_contributor,
+    )
+    in_lives(between, step.route, given, lives)
+    return given, between
+
+
+def _finishes(step: Step, given: Given, between: Sequence[RowWrite], known: str) -> bool:
+    """Whether a visit at a wake leaves it in place, because something is to be finished after the commit."""
+    if step.times is None or not step.times.holds:
+        return False
+    if known or pending_text(given.before, given.after, between, known) is not None:
+        return True
+    # Rows that are copied onto items, or made of entries: nothing notes that the present ones are finished.
+    rows = (*given.before.items(), *given.after.items())
+    shown_later = any(is_in_state(row) or contribution.ordered for row, contribution in rows)
+    return shown_later and (step.times.holds_rows or bool(between))
 
 
 def _application(key: StateKey) -> str:

@@ -143,13 +143,13 @@ class _SidePage:
             if not route.kind.contributes or (self.handlers is not None and route.name not in self.handlers):
                 continue
             looked_up = LookedUp(image_of(image))
-            if route.lookups:
+            if route.planned_from_ledger:
                 runtime = Runtime(self.app, _GivenReferents(self.app, self.referents), Settings())
                 (looked_up,) = look_up(runtime, [Asked(route, item, looked_up.image, fields)], notes=False)
                 if lacking := [text for text in map(row_text, looked_up.references) if text not in self.referents]:
                     wanted[route.name] = lacking
                     continue
-            made = derived(route, looked_up.image, fields, self.schema)
+            made = derived(route, looked_up.image, fields, self.schema, looked_up.at)
             if (error := looked_up.error or made.error) is None:
                 rows[route.name] = _shown(made.rows)
                 if found := self._aggregates(route, item, made.rows):

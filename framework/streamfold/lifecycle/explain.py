@@ -14,6 +14,7 @@ from streamfold.ledger.contribution import (
     LedgerItem,
     RowContribution,
     SourceEntries,
+    moments_of,
     partition,
     sort_key_of,
     source_text,
@@ -24,6 +25,7 @@ from streamfold.ledger.contribution import (
 from streamfold.ledger.lives import as_stored
 from streamfold.ledger.schema import Schema
 from streamfold.ledger.state_keys import ledger_key, source_of
+from streamfold.ledger.step import Step, moments_after
 from streamfold.lifecycle.buckets import DeltaOfItem, deltas_of
 from streamfold.records.change import ItemKey, Version, image_of
 from streamfold.records.kinesis import LABEL, MICROSECONDS
@@ -104,14 +106,16 @@ class ItemExplained(NamedTuple):
     references: tuple[ItemKey, ...] = ()  # what the item refers to now
     stored_references: tuple[ItemKey, ...] = ()
     deltas: Sequence[DeltaOfItem] = ()  # that the ledger names as those of the handler's last step
+    moments: str = ""  # that the handler asks for now, as the ledger stores them
+    stored_moments: str = ""
 
     @property
     def agrees(self) -> bool | None:
         """Whether both are equal; None for a handler without a ledger, or one that raises."""
         if self.error is not None or not self.route.kind.contributes:
             return None
-        expected = stored_text(as_stored(self.stored, self.expected), self.references)
-        return expected == stored_text(self.stored, self.stored_references)
+        expected = stored_text(as_stored(self.stored, self.expected), self.references, self.moments)
+        return expected == stored_text(self.stored, self.stored_references, self.stored_moments)
 
 
 class Explaining(NamedTuple):
@@ -188,9 +192,19 @@ def _explained(by: Explaining, asked: Asked, held: LedgerItem) -> ItemExplained:
     stored = held.contributions.get(route.name)
     text, version = (stored.text, stored.version) if stored else ("", "")
     found = LookedUp(asked.image)
-    if route.lookups:
+    if route.planned_from_ledger:
+        asked = asked._replace(since=held.since(route.name))
         (found,) = look_up(Runtime(by.app, by.engine, Settings()), [asked], notes=False)
-    expected, error = derived(route, found.image, asked.fields, by.schema)
+    made = derived(route, found.image, asked.fields, by.schema, found.at)
+    step = Step(route, version, None, made.rows, times=made.times)
     return ItemExplained(
-        route, expected, stored_rows(text), version, found.error or error, found.references, stored_references(text)
+        route,
+        made.rows,
+        stored_rows(text),
+        version,
+        found.error or made.error,
+        found.references,
+        stored_references(text),
+        moments=moments_after(step, text),
+        stored_moments=moments_of(text),
     )

@@ -174,7 +174,7 @@ def _outdated(by: Explaining, row: RowKey, held: Collection[Contributor]) -> Ite
             for each, own in zip(page, fields, strict=True)
         ]
         for each, one, found in zip(page, asked, _looked_up(by, route, asked), strict=True):
-            made = derived(route, found.image, one.fields, by.schema)
+            made = derived(route, found.image, one.fields, by.schema, found.at)
             stored = {row: each.contribution}
             now = as_stored(stored, {row: made.rows[row]} if row in made.rows else {})
             if found.error or made.error or stored_text(now) != stored_text(stored):
@@ -182,7 +182,7 @@ def _outdated(by: Explaining, row: RowKey, held: Collection[Contributor]) -> Ite
 
 
 def _looked_up(by: Explaining, route: Route, asked: Sequence[Asked]) -> Sequence[LookedUp]:
-    if not route.lookups:
+    if not route.planned_from_ledger:
         return [LookedUp(each.image) for each in asked]
     return look_up(Runtime(by.app, by.engine, Settings()), asked, notes=False)
 

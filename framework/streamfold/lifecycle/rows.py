@@ -297,11 +297,11 @@ class RowsVerifier:
     def _leads_to(self, item: ItemKey, image: StoredItem, schema: Schema, only: Collection[RowKey]) -> bool:
         """Whether an item may contribute to one of these rows, also through a chain, or a handler raises on it."""
         own = [(route, fields) for route, fields in self.app.sources(item) if route in self.routes]
-        if any(route.lookups for route, _ in own):  # its rows depend on its referents
+        if any(route.planned_from_ledger for route, _ in own):  # its rows depend on its referents, or the time
             return True
         made = (derived(route, image_of(image), fields, schema) for route, fields in own)
         return any(
-            error is not None or any(row in only or self.app.chains(row) for row in rows) for rows, error in made
+            each.error is not None or any(row in only or self.app.chains(row) for row in each.rows) for each in made
         )
 
     def _note_lives(self, items: Iterable[ItemKey]) -> None:
@@ -369,9 +369,9 @@ def contributed(
     contributions: dict[RowKey, list[RowContribution]] = {}
     image = image_of(line.image)
     for route, fields in app.sources(line.key):
-        if route not in routes or route.lookups:  # a worker has one item, and no referents
+        if route not in routes or route.planned_from_ledger:  # a worker has one item, no referents and no time
             continue
-        made, error = derived(route, image, fields, schema)
+        made, error, _ = derived(route, image, fields, schema)
         for row, contribution in made.items():
             contributions.setdefault(row, []).append(contribution)
         if error is not None:

@@ -104,7 +104,7 @@ def described(app: Application, route: Route) -> dict[str, Any]:
         "on_error": str(route.policy),
         "declared_at": os.path.relpath(route.declared_at),
         **({"parts": [template_text(each.key) for each in others]} if others else {}),
-        **({"lookups": [each.stored_name.removeprefix(LOOKUP) for each in route.lookups]} if route.lookups else {}),
+        **({"lookups": [each.removeprefix(LOOKUP) for each in route.stored_lookups]} if route.stored_lookups else {}),
         **({"looks_up_rows_of_its_items": makers} if makers else {}),
     }
 

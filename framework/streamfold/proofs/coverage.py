@@ -19,7 +19,7 @@ from streamfold.proofs.histories import Shape, changes_of
 from streamfold.records.change import Change
 from streamfold.records.values import EXACT
 from streamfold.routes.route import SOURCE, Route
-from streamfold.runtime import Runtime
+from streamfold.runtime import MICROSECONDS, Runtime
 from streamfold.settings import Settings
 from streamfold.testing.items import HandlerFails
 from streamfold.testing.twin import Write
@@ -147,7 +147,7 @@ def _derive(app: App, route: Route, change: Change, fields: Mapping[str, Any], s
         return  # the contribution depends on other items too
     if route.kind.contributes:
         for image in (change.old, change.new):
-            derived(route, image, fields, schema).checked()
+            derived(route, image, fields, schema, round(change.at_seconds * MICROSECONDS)).checked()
     else:
         work = Work(route, change.item, SOURCE, fields, [change])
         runtime = Runtime(app, MemoryEngine(app), Settings(), clock=lambda: change.at_seconds)

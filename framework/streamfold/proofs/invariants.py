@@ -10,7 +10,8 @@
    a step of that item.
 7. A row without contributions is named by the note of a ledger item, until it is removed.
 8. No transaction holds more than 100 writes, or two of one item (``MemoryEngine`` refuses both).
-9. A record is acknowledged only after the deltas of its item's last steps, and of its claims, are in the rows.
+9. A ledger item names a wake exactly if it is there.
+10. A record is acknowledged only after the deltas of its item's last steps, and of its claims, are in the rows.
 """
 
 import json
@@ -24,9 +25,18 @@ from streamfold.app import App
 from streamfold.engines.memory import MemoryEngine
 from streamfold.engines.protocol import Entries
 from streamfold.keys.table import CONTRIBUTORS, OWNER, VERSION
-from streamfold.ledger.contribution import REFERS, STAMP_LETTERS, backlink_key, referrer, stored_references
+from streamfold.ledger.contribution import (
+    REFERS,
+    STAMP_LETTERS,
+    WAITS,
+    backlink_key,
+    has_stored,
+    moments_of,
+    referrer,
+    stored_references,
+)
 from streamfold.ledger.deltas import Delta, DeltaNames, delta_key, is_delta, names_in
-from streamfold.ledger.state_keys import LedgerSource, claim_key, source_of
+from streamfold.ledger.state_keys import LedgerSource, claim_key, is_wake, source_of
 from streamfold.records.change import item_name
 from streamfold.records.values import WIDE, decode_number, digest
 from streamfold.writes.guarded import ENTRIES, Claim, GuardedWrite, LedgerWrite, RowKey, StateKey
@@ -60,7 +70,7 @@ def contributed_rows(text: str) -> tuple[ContributedRow, ...]:
     """The rows of a text of the ledger, with the contribution to each."""
     found = []  # cached above, because the checks of each call read the same texts
     for table, partition, sort, amounts, *rest in json.loads(text):
-        if table.startswith(REFERS):
+        if table.startswith((REFERS, WAITS)):
             continue
         row = (table, _key_value(partition), _key_value(sort))
         held = rest[1] if len(rest) > 1 and isinstance(rest[1], dict) else {}
@@ -156,6 +166,38 @@ class BacklinkInvariants:
         return None
 
 
+class WakeInvariants:
+    """Holds the wakes that ledger items name against those that are there."""
+
+    def __init__(self, application: str, engine: MemoryEngine) -> None:
+        self.application = application
+        self.engine = engine
+        self.of: dict[StateKey, set[StateKey]] = {}  # that each ledger item names
+
+    def wrong(self, touched: Collection[Any], texts: Mapping[StateKey, Mapping[str, str]]) -> str | None:
+        """What is wrong with wakes; ``texts`` are those of touched ledger items, by handler."""
+        concerned = {key for key in touched if isinstance(key, StateKey) and is_wake(key)}
+        if not concerned and not any(moments_of(text) for own in texts.values() for text in own.values()):
+            return None  # few applications have a handler that asks for the time
+        from streamfold.ledger.wakes import Waits, wake_key
+
+        for key, by_handler in texts.items():
+            source = source_of(key)
+            waits = {handler: Waits.of(text).wake for handler, text in by_handler.items()} if source else {}
+            self.of[key] = {
+                wake_key(self.application, handler, source.item, wake)
+                for handler, wake in waits.items()
+                if source is not None and wake is not None
+            }
+            concerned |= self.of[key]
+        named = set[StateKey]().union(*self.of.values())
+        for key in concerned:
+            if (key in named) != (key in self.engine.state):
+                which = "is not there" if key in named else "is named by no ledger item"
+                return f"wake {key.sk} of {key.pk} {which}"
+        return None
+
+
 ContributedAmounts = dict[str, Decimal | int]
 
 
@@ -179,6 +221,7 @@ class Invariants:
         self.versions: dict[RowKey, str] = {}
         self.entries = EntryInvariants(app.name, engine)
         self.backlinks = BacklinkInvariants(app.name, engine)
+        self.wakes = WakeInvariants(app.name, engine)
         self.deltas: dict[StateKey, Delta] = {}  # that are pending
         self.waiting: dict[RowKey, ContributedAmounts] = defaultdict(lambda: defaultdict(int))  # what they add
 
@@ -200,6 +243,8 @@ class Invariants:
         wrong = self.entries.wrong(touched, texts)
         _require(wrong is None, wrong or "")
         texts = {key: own for key, own in texts.items() if _is_ledger(key)}
+        wrong = self.wakes.wrong(touched, texts)
+        _require(wrong is None, wrong or "")
         for key, item in found.items():
             if key.pk.startswith(COUNTERS):
                 texts[key] = {key.pk.split("#", 3)[2]: (item or {}).get("refs", "")}
@@ -227,7 +272,7 @@ class Invariants:
                 _require(holds, f"version {name} of {key} fell from {value} to {now.get(name)}")
         if now is not None:
             self.state[key] = now
-            stored = [name for name, text in now.items() if name.endswith(".s") and text]
+            stored = [name for name, text in now.items() if name.endswith(".s") and has_stored(text)]
             _require(not (stored and "ttl" in now), f"{key} will expire, but it holds {', '.join(stored)}")
         return self._contributions(key, now or {}) | self._notes(key, now or {}) if _is_ledger(key) else set()
 

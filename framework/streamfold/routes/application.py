@@ -358,6 +358,11 @@ class Application:
         return any(map(may_expire, self.routes))
 
     @cached_property
+    def asks_time(self) -> bool:
+        """Whether a handler asks for the time."""
+        return any(route.asks_time for route in self.routes)
+
+    @cached_property
     def plans_from_ledger(self) -> bool:
         return any(route.planned_from_ledger for route in self.routes)
 

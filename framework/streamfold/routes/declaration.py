@@ -23,6 +23,12 @@ EXAMPLE = {"on": "return Put(...)", "search": "return Document(...)"}
 RETURN = r"\breturn\b(\s+)(?=\w+\()"
 EFFECT = r"^(?=(Row|Put|Add|Delete|Document)\()"
 """Expressions that correct a line. They are compiled for a message: no start has to wait for that."""
+NOW = ("streamfold.routes.moments", "Now")
+"""The module and the name of the class that asks for the time."""
+WITHOUT_TIME = (
+    "what it does for a change is done once, and is not done again when a moment comes. A row that appears at a "
+    "moment is an index with Now; a feed or another handler may read its rows."
+)
 ACCEPTED: dict[type, tuple[str, ...]] = {
     str: ("str",),
     int: ("int",),
@@ -99,7 +105,11 @@ def check_plain(function: Callable[..., Any], *, coroutines: bool = False) -> No
 
 
 def wanted_fields(
-    function: Callable[..., Any], sources: Sequence[Key], given: int = 1, lookups: Sequence[DeclaredLookup] = ()
+    function: Callable[..., Any],
+    sources: Sequence[Key],
+    given: int = 1,
+    lookups: Sequence[DeclaredLookup] = (),
+    asks_time: str = "",
 ) -> tuple[str, ...]:
     """The fields of the source's key that a handler asks for by name, after the ``given`` items, and its lookups.
 
@@ -110,7 +120,7 @@ def wanted_fields(
     parameters = list(inspect.signature(function).parameters.values())
     _check_parameters(function, parameters)
     _check_lookups(function, parameters, given, lookups)
-    looked_up, names = {each.name for each in lookups}, []
+    looked_up, names = {each.name for each in lookups} | {asks_time}, []
     for parameter in parameters[given:]:
         name = parameter.name
         if name not in looked_up:
@@ -160,6 +170,46 @@ def _check_lookups(
                 f"takes {each.name} as an item, but it is None where there is no referent (optional=True); write",
                 f"{each.name}: Item | None",
             )
+
+
+def time_parameter(function: Callable[..., Any] | None, kind: Kind, decorator: str, given: int) -> str:
+    """The parameter by which a handler asks for the time, found by its annotation; "" if it has none.
+
+    Raises ``DeclarationError`` for a kind whose handlers may not, and for more than one such parameter.
+    """
+    if function is None or _takes_single_items(function, given):
+        return ""
+    found = [name for name, annotation in _annotations(function).items() if _is_now(function, annotation)]
+    if not found:
+        return ""
+    positions = [*inspect.signature(function).parameters]
+    name, corrected = getattr(function, "__name__", "handler"), ", ".join([*ITEMS_GIVEN[:given], "now: Now"])
+    if not kind.takes_time:
+        _refuse(
+            function,
+            f"asks for the time, {found[0]}: Now, and router.{decorator} takes none: {WITHOUT_TIME} Write",
+            f"@router.index(...)\n    def {name}({corrected}):",
+        )
+    if len(found) > 1 or found[0] in positions[:given]:
+        _refuse(function, "takes Now once, behind its item; write", f"def {name}({corrected}):")
+    return found[0]
+
+
+def _annotations(function: Callable[..., Any]) -> dict[str, Any]:
+    with suppress(NameError):  # Python 3.14 evaluates annotations here: some are names that only type checkers import
+        found: dict[str, Any] = getattr(inspect.unwrap(function), "__annotations__", None) or {}
+        return {name: annotation for name, annotation in found.items() if name != "return"}
+    return {}
+
+
+def _is_now(function: Callable[..., Any], annotation: Any) -> bool:
+    if isinstance(annotation, str):  # ``from __future__ import annotations``
+        known = getattr(inspect.unwrap(function), "__globals__", {})
+        if annotation in ("Now", "streamfold.Now"):
+            return True
+        annotation = known.get(annotation)
+    # By its name: no start of another application imports the module.
+    return isinstance(annotation, type) and (annotation.__module__, annotation.__name__) == NOW
 
 
 def _takes_single_items(function: Callable[..., Any], given: int) -> bool:
@@ -330,7 +380,8 @@ def declared_route(
     targets, options = made(keys, at)
     asked_of = kind.asked_of(keys, targets)
     lookups, inline = checked_lookups(*looked_up, keys, at, derived=kind.sees_derived_attributes)
-    wants = () if handler is None else wanted_fields(handler, asked_of, kind.items_given(options), lookups)
+    asks_time = time_parameter(handler, kind, decorator, kind.items_given(options))
+    wants = () if handler is None else wanted_fields(handler, asked_of, kind.items_given(options), lookups, asks_time)
     policy = Policy(common.get("on_error", "retry"), common.get("attempts_max"), common.get("age_seconds_max"))
     name, group = common.get("name"), common.get("group", GROUP)
     if name is None:
@@ -339,7 +390,7 @@ def declared_route(
     if handler is not None:
         given = kind.items_given(options)
         handler = with_typed_items(handler, name, given, lookups, gets_items=kind.gets_items, at=at)
-    return Route(name, kind, keys, targets, handler, at, group, wants, options, policy, lookups=lookups, inline=inline)
+    return Route(name, kind, keys, targets, handler, at, group, wants, options, policy, (), lookups, inline, asks_time)
 
 
 def source_keys(sources: Keys, kind: str, at: str, mark: str = "") -> Keys:

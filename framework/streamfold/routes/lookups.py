@@ -160,6 +160,12 @@ def joined(lookups: Sequence[DeclaredLookup], image: Image, found: Mapping[str, 
     return JoinedImage(image.raw, referents, image)
 
 
+def at_time(image: Image, name: str, now: Any) -> JoinedImage:
+    """An item with the time beside its referents, under the name of the parameter that asks for it."""
+    known = image.referents if isinstance(image, JoinedImage) else NOTHING
+    return JoinedImage(image.raw, {**known, name: now}, image)
+
+
 def referred(
     lookup: DeclaredLookup, image: Image, fields: Mapping[str, Any], referents: Mapping[str, tuple[ItemKey, Image]]
 ) -> ItemKey | None:

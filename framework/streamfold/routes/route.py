@@ -10,7 +10,7 @@ from streamfold.keys.field import Field
 from streamfold.keys.key import Key
 from streamfold.records.change import Change, ItemKey
 from streamfold.records.values import Value, value
-from streamfold.routes.lookups import INLINE, DeclaredLookup
+from streamfold.routes.lookups import INLINE, LOOKUP, DeclaredLookup
 
 OnError = Literal["retry", "park"]
 ATTEMPTS_MAX = 10_000
@@ -137,6 +137,7 @@ class Kind:
     marks_rows: ClassVar[bool] = True  # its rows have a mark, by which they differ from items of the application
     sees_derived_attributes: ClassVar[bool] = False  # its handlers see the derived attributes of an item
     gets_items: ClassVar[bool] = False  # its handler gets an item, not a change
+    takes_time: ClassVar[bool] = False  # its handler may ask for the time
     elsewhere: ClassVar[bool] = False  # its targets may be in another region
     write_units: ClassVar[str] = ""  # the cost of a record, in the words of docs/guarantees.md
 
@@ -265,12 +266,19 @@ class Route:
     targets: tuple[Target, ...] = field(default=())
     lookups: tuple[DeclaredLookup, ...] = ()  # those through others come behind them
     inline: int = INLINE  # items that a batch visits itself for changes of their referents
+    asks_time: str = ""  # the function's parameter that is ``Now``; "" if it has none
     reads_rows: bool = False  # all of its sources, but for edges, are keys of rows: an item without a mark is none
 
     @property
     def planned_from_ledger(self) -> bool:
         """Whether its steps are planned from a read ledger item, and never on the assumption of what that has."""
-        return bool(self.lookups)
+        return bool(self.lookups) or bool(self.asks_time)
+
+    @property
+    def stored_lookups(self) -> tuple[str, ...]:
+        """The manifest's texts of what it looks up, the time among these."""
+        time = (f"{LOOKUP}{self.asks_time}: the time",) if self.asks_time else ()
+        return (*(each.stored_name for each in self.lookups), *time)
 
     @property
     def referents(self) -> tuple[Key, ...]:

@@ -46,6 +46,7 @@ class Attributes(Expiring):
     """Attributes that are derived onto items of the application itself."""
 
     name = "attributes"
+    takes_time = True
     write_units = "4, and 1 for each KB of the item"
     yields = (Row,)
     shares_rows = True

@@ -29,6 +29,7 @@ class Index(Contributing):
     """Rows with one source item each; with ``unique=True``, the winner of several claimants."""
 
     name = "index"
+    takes_time = True
     write_units = "2, and 2 per row and batch; 7 with unique=True"
     yields = (Row,)
     sees_derived_attributes = True

@@ -31,6 +31,7 @@ class View(Expiring):
     """Rows that are sums of their source items' contributions."""
 
     name = "view"
+    takes_time = True
     write_units = "2, and 2 per row and batch; 2 more for a change that may leave a counted row empty"
     yields = (Row,)
     shares_rows = True
