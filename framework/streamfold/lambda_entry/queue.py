@@ -8,6 +8,7 @@ from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
 from streamfold.batch.fan_outs import watch_open, work_on
+from streamfold.batch.process import check_application
 from streamfold.batch.report import Report, Response, merge, response_of
 from streamfold.commit.outcome import Failure
 from streamfold.engines.deadline import TIME_OVER
@@ -17,7 +18,7 @@ from streamfold.keys.table import MAIN
 from streamfold.lambda_entry.function import Function, function_of
 from streamfold.lambda_entry.telemetry import is_troubled, log_counts, log_failures, measuring
 from streamfold.routes.application import Application
-from streamfold.runtime import QueuedSegment, Runtime
+from streamfold.runtime import VISITS, QueuedSegment, Runtime
 from streamfold.settings import Settings
 from streamfold.settings.limits import CALL_SECONDS_MAX
 
@@ -25,6 +26,9 @@ STILL_SECONDS = 300
 """A segment that is idle for so long is queued again; a page of a segment takes seconds."""
 RING = {"ring": True}
 """The event of the schedule."""
+WAKE = {"wake": True}
+"""The event of the schedule for handlers that ask for the time."""
+WAKE_METRIC = "wake_oldest_seconds"
 AGE_METRIC = "fan_out_oldest_seconds"
 WORKED_METRICS = ("lanes", "lanes_handed_over", "lanes_failed", "items_failed", "parked", "rows_written")
 OPEN_METRICS = ("fan_outs_open", AGE_METRIC, "lanes_rung")
@@ -62,6 +66,9 @@ class QueueFunction(Function):
         if event == RING:
             self._watched(runtime)
             return response_of([])
+        if event == WAKE:
+            self._woken(runtime)
+            return response_of([])
         return response_of(self._worked(messages_of(event), runtime).failures)
 
     def _watched(self, runtime: Runtime) -> None:
@@ -72,6 +79,19 @@ class QueueFunction(Function):
         counts = dict(zip(OPEN_METRICS, numbers, strict=True))
         log_counts("open fan-outs were read", counts, self.settings)
         self.emit(counts)
+
+    def _woken(self, runtime: Runtime) -> None:
+        """Queues the stripes with wakes whose moment has come, and measures how late the oldest of each handler is."""
+        from streamfold.batch.wakes import enqueue_stripes  # few applications ask for the time
+
+        check_application(runtime, write=False)
+        ages = enqueue_stripes(runtime)
+        self.enqueue(runtime, self._time_to_enqueue(runtime))
+        counts = {WAKE_METRIC: int(max(ages.values(), default=0))}
+        log_counts("wakes were read", counts, self.settings)
+        self.emit(counts)
+        for handler, seconds in ages.items() if self.settings.observe_handlers else ():
+            measuring(self.app.name, self.settings, handler)({WAKE_METRIC: int(seconds)})
 
     def _worked(self, messages: Sequence[Mapping[str, Any]], runtime: Runtime) -> Report:
         report, segments = Report(), dict[QueuedSegment, list[str]]()
@@ -97,7 +117,7 @@ class QueueFunction(Function):
     def _worked_on(self, queued: QueuedSegment, identities: Sequence[str], runtime: Runtime) -> Report:
         """Works on a segment; its failures have the ids of its messages."""
         try:
-            report = work_on(runtime, queued)
+            report = _work(runtime, queued)
         except NotStarted:
             runtime.enqueue(queued[0], [queued[1]])
             return Report()
@@ -128,6 +148,14 @@ class QueueFunction(Function):
         self.emit(counts)
 
 
+def _work(runtime: Runtime, queued: QueuedSegment) -> Report:
+    if not queued[0].startswith(VISITS):
+        return work_on(runtime, queued)
+    from streamfold.batch.wakes import visit_stripe  # few applications ask for the time
+
+    return visit_stripe(runtime, queued)
+
+
 def messages_of(event: Any) -> Sequence[Mapping[str, Any]]:
     """The messages of an event. Raises ``RecordError`` if the event is no batch of a queue."""
     records = event.get("Records") if isinstance(event, Mapping) else None
@@ -137,7 +165,8 @@ def messages_of(event: Any) -> Sequence[Mapping[str, Any]]:
     ):
         raise RecordError(
             'The event is no batch of SQS messages: expected {"Records": [{"eventSource": "aws:sqs", "messageId": ..., '
-            '"body": ...}]}, or {"ring": true} of the schedule. Records of a stream go to lambda_handler.'
+            '"body": ...}]}, or {"ring": true} or {"wake": true} of a schedule. Records of a stream go to '
+            "lambda_handler."
         )
     return records
 

@@ -25,7 +25,7 @@ from streamfold.engines.protocol import Engine, OwnStream
 from streamfold.errors import NotOwned, RecordError, SettingsError, public
 from streamfold.keys.field import datetime_text
 from streamfold.parking import open_parking
-from streamfold.records.change import Change, ItemKey
+from streamfold.records.change import Change, ItemKey, times_of
 from streamfold.records.envelope import Origins, Seen, records_of
 from streamfold.records.kinesis import MICROSECONDS
 from streamfold.records.sources import StoredSource, newest_sources, source_of, split
@@ -83,6 +83,7 @@ def process_to_end(runtime: Runtime, event: Any) -> Ran:
     origins = Origins(app.source_tables, settings, runtime.warn)
     changes, malformed = read_changes(records_of(event), origins)
     found = SortedChanges(changes)
+    woken = work_off(runtime, changes) if app.asks_time else Report()  # before the items that the records show
     if state is not None:
         if state.wanted is not None:  # derived rows come through the own stream, not a second time from the event
             changes = [change for change in changes if not app.derived(change.item)]
@@ -104,9 +105,19 @@ def process_to_end(runtime: Runtime, event: Any) -> Ran:
     if stream is None:
         return Ran(report, run_fan_outs(runtime) if runtime.queued else Report())
     stream.retry(settings.group)
-    if not (runtime.queued or settings.group is not None or stream.pending(1)):
-        return Ran(report, Report())
-    return Ran(report, run_chains(runtime, stream))
+    if runtime.queued or settings.group is not None or stream.pending(1):
+        merge(woken, run_chains(runtime, stream))
+    if app.asks_time:
+        merge(woken, work_off(runtime))
+    return Ran(report, woken)
+
+
+def work_off(runtime: Runtime, changes: Sequence[Change] = ()) -> Report:
+    """Works off the wakes of a local state up to the first of some changes, or up to its clock."""
+    from streamfold.batch.wakes import work_off as work_off_until  # few applications ask for the time
+
+    first = min((round(each * MICROSECONDS) for each in times_of(changes)), default=None)
+    return work_off_until(runtime, first)
 
 
 def handle(app: Application, event: Any) -> Response:

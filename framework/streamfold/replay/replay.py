@@ -20,7 +20,7 @@ from streamfold.records.envelope import Origins, RawRecord
 from streamfold.records.sources import SourceImage, newest_sources
 from streamfold.records.values import to_json
 from streamfold.replay.files import STANDARD_INPUT, BadLine, Line, RecordedFiles
-from streamfold.replay.local import process_beside, sorted_changes
+from streamfold.replay.local import process_beside, sorted_changes, work_off
 from streamfold.replay.mismatches import ItemsAtRows, NamedAttributes, RecordedItemsAtRows, UnseenAttribute
 from streamfold.routes.application import Application
 from streamfold.routes.route import REFERENT
@@ -375,7 +375,14 @@ class Replay:
 
     def _process(self, batch: list[tuple[Line, Change]]) -> None:
         with self._transaction():
+            self._work_off(batch)
             self._process_batch(batch)
+            self._work_off()
+
+    def _work_off(self, batch: Sequence[tuple[Line, Change]] = ()) -> None:
+        """Works off the wakes up to the first record of a batch, or up to the clock of the state."""
+        if self.app.asks_time and not self.dry_run:
+            self.note(work_off(self.runtime, [change for _, change in batch]), {})
 
     def _process_batch(self, batch: list[tuple[Line, Change]]) -> None:
         changes = [change for _, change in batch]

@@ -12,7 +12,7 @@ from dataclasses import dataclass, field
 from datetime import UTC, datetime
 from hashlib import blake2b
 from itertools import pairwise
-from typing import Any, Literal
+from typing import TYPE_CHECKING, Any, Literal
 from uuid import UUID
 
 from streamfold.keys.table import ViewType
@@ -20,6 +20,9 @@ from streamfold.records.change import HAS_NEW, HAS_OLD, TIME_TO_LIVE
 from streamfold.records.kinesis import BINARY, DATA_FIELDS, MICROSECONDS, PRECISION, SOURCE, TIME
 from streamfold.records.values import lambda_value
 from streamfold.testing.items import RecordsTrimmed, StoredImage, TwinError
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
 
 START = 1_772_355_600.0
 """The default start of a clock: 2026-03-01T09:00:00Z."""
@@ -31,10 +34,11 @@ class Clock:
     ``Clock().now`` is 1772355600.0 on every day, so that a test makes the same records at every run.
     """
 
-    __slots__ = ("now",)
+    __slots__ = ("advanced", "now")
 
     def __init__(self, now: float = START) -> None:
         self.now: float = now
+        self.advanced: list[Callable[[], None]] = []  # called after each advance, of twins
 
     def advance(self, seconds: float) -> None:
         """Advances the time. Raises ``TwinError`` for negative seconds."""
@@ -42,6 +46,8 @@ class Clock:
         if isinstance(given, bool) or not isinstance(given, (int, float)) or seconds < 0:
             raise TwinError(f"The clock cannot be advanced by {seconds!r}: expected seconds, 0 or more (86_400 a day).")
         self.now += seconds
+        for each in self.advanced:
+            each()
 
     def __repr__(self) -> str:
         return f"Clock({self.now!r})"

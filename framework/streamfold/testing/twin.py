@@ -166,6 +166,8 @@ class Twin:
         kept = (key for route in app.routes for key in (*route.writes, *(route.sources if self._keeps_sources else ())))
         self._kept = list(dict.fromkeys(kept))
         self._origins = Origins(app.source_tables, Settings())
+        if app.asks_time:
+            self.clock.advanced.append(self._advanced)
         self.tables: dict[str, TableTwin] = {
             name: TableTwin(table, clock=self.clock, key_types=_types(app, table))
             for name, table in app.source_tables.items()
@@ -224,6 +226,18 @@ class Twin:
         """
         return searching(self.app.routes, index).read_rows(self.app.routes, index, self.engine)
 
+    def _advanced(self) -> None:
+        """Derives items again for which a moment has come. Raises as ``put``."""
+        self.engine.advance_clock(self.clock.now)
+        self._raise(self.app.process([], engine=self.engine, settings=Settings()))
+
+    def _raise(self, failures: Iterable[Failure]) -> None:
+        if self._keeps_sources:
+            self._take_over()  # before an error is raised: other handlers may have written
+        for failure in failures:
+            if not reports_conflict(self.app, failure):
+                raise HandlerFails(str(failure)) from failure.error
+
     def _check_kept(self, key: Key) -> None:
         check_key(key, "twin.rows()")
         if not any(known.contains(key) or key.contains(known) for known in self._kept):
@@ -243,12 +257,7 @@ class Twin:
         change = self._origins.change(record)
         if self._keeps_sources or self.app.derived(change.item):  # an item at the key of a row refuses its handler
             self.engine.put_over_rows(newest_sources([change]))
-        failures = self.app.process([record], engine=self.engine, settings=Settings())
-        if self._keeps_sources:
-            self._take_over()  # before an error is raised: other handlers may have written
-        for failure in failures:
-            if not reports_conflict(self.app, failure):
-                raise HandlerFails(str(failure)) from failure.error
+        self._raise(self.app.process([record], engine=self.engine, settings=Settings()))
 
     def _take_over(self) -> None:
         """Copies the writes of handlers to items from the store to the tables; their records were processed there."""
