@@ -157,6 +157,7 @@ class Derivation(Kind):
     """
 
     yields: ClassVar[tuple[type, ...]] = ()
+    gives_value: ClassVar[bool] = False  # its function returns a value of its own or None, and no effects
     says: ClassVar[Mapping[str, CountedWord]] = {}  # its counts, by word
     outside: ClassVar[bool] = False  # its effects are outside of the store: it is called only if the run may make them
     takes_coroutines: ClassVar[bool] = False  # its handlers may be ``async`` functions
@@ -289,12 +290,19 @@ class Derivation(Kind):
         """What a row of a route is made of; None for a row that the state holds contributions to, or of no items."""
 
     def local_locations(self, routes: Sequence[Route], engine: Engine, settings: Settings) -> Mapping[str, Any]:
-        """Its locations outside of tables in a run that reaches none, by the names under which a run keeps them."""
+        """Its locations outside of tables in a run that reaches none, by the names under which a run keeps them.
+
+        Each names in ``writes`` its method that writes a list of things; a proof lets the calls of that method fail.
+        """
         return {}
 
     def read_rows(self, routes: Sequence[Route], location: str, engine: Engine) -> dict[str, dict[str, Any]]:
         """What readers see of a location outside of tables, in a local store. Raises ``SettingsError`` for another."""
         raise NotImplementedError(f"Kind {self} writes documents, and has no method read_rows.")
+
+    def messages(self, routes: Sequence[Route], to: str, opened: Mapping[str, Any]) -> list[dict[str, Any]] | None:
+        """The messages that a destination has in a run without AWS; None for one that none of its routes goes to."""
+        return None
 
     def takes_along(self, route: Route, fields: Fields, item: ItemKey) -> bool:
         """Whether an item is removed together with the source item that has these fields."""
@@ -404,6 +412,12 @@ def local_locations(application: Application, engine: Engine, settings: Settings
     kinds = dict.fromkeys(map(derivation, application.routes))
     found = (kind.local_locations(application.routes, engine, settings) for kind in kinds)
     return {name: location for each in found for name, location in each.items()}
+
+
+def messages_to(routes: Sequence[Route], to: str, opened: Mapping[str, Any]) -> list[dict[str, Any]] | None:
+    """The messages that a destination has in a run without AWS; None for one that no route goes to."""
+    kinds = dict.fromkeys(map(derivation, routes))
+    return next((found for kind in kinds if (found := kind.messages(routes, to, opened)) is not None), None)
 
 
 def fans_out(route: Route) -> bool:

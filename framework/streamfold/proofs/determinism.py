@@ -12,6 +12,7 @@ from types import ModuleType, SimpleNamespace
 from typing import Any, NamedTuple
 
 from streamfold.app import App
+from streamfold.derivations.derivation import derivation
 from streamfold.derivations.expected import referents_of
 from streamfold.proofs.handlers import is_called
 from streamfold.proofs.memory import Remembered
@@ -296,7 +297,8 @@ def _given(route: Route, subject: Any, fields: dict[str, Any]) -> list[Any] | No
     """The effects of a handler; None if it raises, which other checks report."""
     assert route.function is not None
     try:
-        return list(each_effect(route.name, route.function(subject, **fields)))
+        given = route.function(subject, **fields)
+        return [given] if derivation(route).gives_value else list(each_effect(route.name, given))
     except Exception:  # noqa: BLE001 - reported elsewhere, with the item
         return None
 

@@ -117,8 +117,10 @@ class Invoker:
             LOCATION: Contents(proof, self.engine.archive),
             **local_locations(self.app, proof, self.settings),
         }
-        for index in (location for name, location in self.opened.items() if name != LOCATION):
-            index.bulk = self.engine.bulk  # which may fail
+        for name, location in self.opened.items():
+            if name != LOCATION:  # the call that writes there, which may fail
+                write = partial(self.engine.write_outside, name=name, call=location.writes)
+                setattr(location, location.writes, write)
         self.known: dict[App, Knowledge] = {}
         self._deltas = deltas
         self._additions = self._tokens = 0  # that were asked for

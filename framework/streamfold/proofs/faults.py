@@ -184,7 +184,7 @@ FAULTS: Mapping[str, tuple[str, ...]] = {
     "count_up": ("half-applied", "applied-twice", *WRITE_FAULTS),
     "swap_state": ("applied-twice", *WRITE_FAULTS),
     "archive": ("applied-twice", *WRITE_FAULTS),
-    "bulk": ("half-applied", "applied-twice", *WRITE_FAULTS),
+    "write_outside": ("half-applied", "applied-twice", *WRITE_FAULTS),
     "read_state": ("stale-read", "unavailable", "dies-before", "dies-after"),
     "read_together": ("unavailable", "dies-before", "dies-after"),
     "read_rows": ("unavailable", "dies-before", "dies-after"),
@@ -199,7 +199,7 @@ FAULTS: Mapping[str, tuple[str, ...]] = {
 """The faults of each call of an engine."""
 DESCRIBED = {
     "archive": "write of an archive's content",
-    "bulk": "request with documents",
+    "write_outside": "request to another service",
     "page": "read of children",
     "swap_state": "write of the manifest",
     "pending": "read of the stream of derived rows",
@@ -283,8 +283,8 @@ class FaultyEngine:
     def archive(self, name: str, content: bytes) -> None:
         self._call("archive", name, content)
 
-    def bulk(self, actions: Sequence[Any]) -> list[Any]:
-        return cast("list[Any]", self._call("bulk", actions))
+    def write_outside(self, written: Sequence[Any], name: str, call: str) -> list[Any]:
+        return cast("list[Any]", self._call("write_outside", written, name, call))
 
     def read_state(self, keys: Iterable[StateKey], *, consistent: bool = False) -> dict[StateKey, dict[str, Any]]:
         name = "read_state" if not consistent else "read_consistently"

@@ -75,9 +75,11 @@ class FaultyHandlers:
         names = [route.name for route in self.app.routes if is_called(route)]
         return [f"{fault} {name}" for name in names for fault in FAULTS]
 
-    def _wrapped(self, route: Route) -> Callable[..., Iterator[Any]]:
+    def _wrapped(self, route: Route) -> Callable[..., Any]:
         function, name = route.function, route.name
         assert function is not None
+        if derivation(route).gives_value:
+            return self._giving(function, name)
 
         def handler(subject: Any, *more: Any, **fields: Any) -> Iterator[Any]:
             if self.once or self.always or self.for_one:
@@ -85,6 +87,16 @@ class FaultyHandlers:
             for effect in each_effect(name, function(subject, *more, **fields)):
                 self.yielded.add(name)
                 yield effect
+
+        return handler
+
+    def _giving(self, function: Callable[..., Any], name: str) -> Callable[..., Any]:
+        def handler(subject: Any, **fields: Any) -> Any:
+            if self.once or self.always or self.for_one:
+                self._raise(name, subject, fields)
+            if (given := function(subject, **fields)) is not None:
+                self.yielded.add(name)
+            return given
 
         return handler
 

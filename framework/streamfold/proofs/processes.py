@@ -11,7 +11,7 @@ import os
 import pickle
 import subprocess
 import sys
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from contextlib import redirect_stdout
 from importlib import import_module
 from itertools import cycle
@@ -177,7 +177,8 @@ def _yielded(call: Call) -> list[str] | None:
 
 
 def _text(effect: Any) -> str:
-    values = {**getattr(effect, "values", {}), **(getattr(effect, "attributes", None) or {})}
+    own: Mapping[str, Any] = effect if isinstance(effect, Mapping) else getattr(effect, "values", {})
+    values = {**own, **(getattr(effect, "attributes", None) or {})}
     shown = ", ".join(f"{name}={_value(value)}" for name, value in sorted(values.items()))
     return f"{type(effect).__name__} {getattr(effect, 'target', None)!r} {shown} {getattr(effect, 'wins', None)!r}"
 

@@ -61,7 +61,7 @@ class ProofStore(MemoryEngine):
         wanted: Wanted | None = None,
     ) -> None:
         super().__init__(tables, wanted)
-        self.opened: dict[str, Any] = {}  # its search index, by the name under which a run keeps it
+        self.opened: dict[str, Any] = {}  # locations outside of tables, by the names under which a run keeps them
         self.archived: dict[str, bytes] = {}
         self.delivered: list[DeliveredChange] = []
         self.take: Callable[[Change], None] = lambda _: None
@@ -71,10 +71,9 @@ class ProofStore(MemoryEngine):
         """Keeps an object of an archive."""
         self.archived[name] = content
 
-    def bulk(self, actions: Sequence[Any]) -> list[Any]:
-        """Writes documents."""
-        (index,) = self.opened.values()
-        return list(index.bulk(actions))
+    def write_outside(self, written: Sequence[Any], name: str, call: str) -> list[Any]:
+        """Writes to a location outside of tables by a call of its own."""
+        return list(getattr(self.opened[name], call)(written))
 
     def source(self, item: ItemKey) -> StoredItem | None:
         """The present item, or None."""

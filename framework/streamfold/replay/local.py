@@ -63,15 +63,25 @@ class Ran(NamedTuple):
 
 
 def process(
-    app: Application, event: Any, engine: Engine, settings: Settings, *, external: bool = False
+    app: Application,
+    event: Any,
+    engine: Engine,
+    settings: Settings,
+    *,
+    external: bool = False,
+    opened: dict[str, Any] | None = None,
 ) -> list[Failure]:
-    """Processes an event. What is learnt of the engine's state is remembered while the engine lives."""
+    """Processes an event. What is learnt of the engine's state is remembered while the engine lives.
+
+    opened: the locations outside of tables, by the names under which a run keeps them.
+    """
     memory = MEMORIES.setdefault(engine, Memory())
     known = memory.known.get(app)
     if known is None:
         known = memory.known[app] = Knowledge()
     runtime = _runtime(app, engine, settings, known)
     runtime.outside, runtime.warned = external or None, memory.warned
+    runtime.opened |= opened or {}
     return process_to_end(runtime, event).failures
 
 

@@ -57,6 +57,8 @@ class LocalIndex:
     an undeclared index, which takes every object.
     """
 
+    writes = "bulk"  # the call that a proof lets fail
+
     def __init__(
         self, engine: Engine, accepts: Callable[[str], Accepts | None] = lambda _: None, *, forgets: bool = False
     ) -> None:
