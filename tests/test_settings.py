@@ -33,12 +33,13 @@ def test_the_defaults_are_those_of_the_documents():
     values = [value for _, value, _, _ in Settings().described()]
     search = ["-", "-", "-", "-", "-", "-"]
     assert values == [
-        *"------",
+        *"-------",
         "0",
         "100",
         "8",
         "30",
         "12",
+        "-",
         "-",
         "-",
         *search,
@@ -137,7 +138,7 @@ def test_a_password_in_a_queue_s_url_is_refused_and_not_quoted():
 
 def test_every_setting_can_be_read():
     names = set(Settings._fields)
-    assert names == {*READERS, "tables", "indexes", "origins"}
+    assert names == {*READERS, "tables", "indexes", "destinations", "origins"}
 
 
 def test_the_real_names_of_indexes_are_read():
@@ -296,3 +297,15 @@ def test_a_setting_that_is_gone_says_what_holds_now(name, expected):
 
 def test_settings_of_earlier_commits_are_none_of_now():
     assert not EARLIER.keys() & {*Settings._fields}
+
+
+def test_the_addresses_of_destinations_are_read():
+    found = read({"STREAMFOLD_PUBLISH_ORDERS_FIFO": "arn:there", "STREAMFOLD_PUBLISH": "file:out"})
+    assert found.destination("orders.fifo") == "arn:there"
+    assert found.destination("shop") is None
+    assert found.publish == "file:out"
+
+
+def test_messages_go_to_a_folder_only():
+    with pytest.raises(SettingsError, match="file:FOLDER"):
+        read({"STREAMFOLD_PUBLISH": "s3://bucket"})

@@ -10,14 +10,16 @@ from streamfold.settings.readers import PREFIX, READERS, RETENTION_DAYS_MIN, Sec
 
 TABLE_PREFIX = PREFIX + "TABLE_"
 INDEX_PREFIX = PREFIX + "INDEX_"
-NAMED = {"tables": TABLE_PREFIX, "indexes": INDEX_PREFIX}
-"""Settings that give real names, with the prefixes of their variables."""
+PUBLISH_PREFIX = PREFIX + "PUBLISH_"
+NAMED = {"tables": TABLE_PREFIX, "indexes": INDEX_PREFIX, "destinations": PUBLISH_PREFIX}
+"""Settings that give real names and addresses, with the prefixes of their variables."""
 NO_NAMES: Mapping[str, str] = MappingProxyType({})
 SECRETS = ("search_password", "audit_key")
 """Settings whose values are never shown; a reference to a secret is."""
 TEXTS = {
     "tables": "real names of tables, STREAMFOLD_TABLE_<NAME>",
     "indexes": "real names of search indexes, STREAMFOLD_INDEX_<NAME>",
+    "destinations": "addresses of buses, topics and queues, STREAMFOLD_PUBLISH_<NAME>: an ARN, or the URL of a queue",
     "app": (
         "the application that commands work on, MODULE:NAME; if not set, streamfold_app of pyproject.toml, or "
         "handlers:app"
@@ -35,6 +37,7 @@ TEXTS = {
     "park": "where failing records are put aside: s3://BUCKET/PREFIX, a queue's URL, a file",
     "jobs": "URL of the SQS queue for segments of fan-outs; its function is jobs_handler",
     "archive": "where archives go instead of their declared locations: s3://BUCKET/PREFIX, file:FOLDER",
+    "publish": "where messages go instead of their destinations, in a run of this machine: file:FOLDER",
     "search": "where documents go: the URL of an OpenSearch server, https://HOST",
     "search_service": "the service that requests to it are signed for, es, aoss or none; by the host's name if not set",
     "search_user": "name of a user of the search server, instead of signed requests",
@@ -79,6 +82,7 @@ class Settings(NamedTuple):
 
     tables: Mapping[str, str] = NO_NAMES
     indexes: Mapping[str, str] = NO_NAMES
+    destinations: Mapping[str, str] = NO_NAMES
     app: str | None = None
     engine: str | None = None
     state_table: str | None = None
@@ -91,6 +95,7 @@ class Settings(NamedTuple):
     park: str | None = None
     jobs: str | None = None
     archive: str | None = None
+    publish: str | None = None
     search: str | None = None
     search_service: str | None = None
     search_user: str | None = None
@@ -131,6 +136,10 @@ class Settings(NamedTuple):
     def real_index(self, logical: str) -> str | None:
         """The real name that is set for a search index; None if none is."""
         return self.indexes.get(logical) or self.indexes.get(environment_name(logical).lower())
+
+    def destination(self, logical: str) -> str | None:
+        """The address that is set for a bus, a topic or a queue; None if none is."""
+        return self.destinations.get(logical) or self.destinations.get(environment_name(logical).lower())
 
     def index_name(self, logical: str) -> str:
         """The real name of a search index: its own, if no other is set."""

@@ -14,6 +14,8 @@ from streamfold.settings.limits import ACTIONS_MAX, CALL_SECONDS_MAX, LANES_MAX
 PREFIX = "STREAMFOLD_"
 EMBEDDED = "embedded:"
 """Begins a value of ``engine``; the path of the local state's file follows."""
+FOLDER = "file:"
+"""Begins a value that names a folder of this machine."""
 EPOCH_MAX = 99
 KEY_BYTES_MIN = 32
 """Length of the audit key: a key shorter than the hash's output weakens the digests (RFC 2104, section 3)."""
@@ -117,6 +119,12 @@ def _engine(name: str, text: str) -> str:
         raise SettingsError(
             f"Setting {name}={text!r} names no engine: expected {EMBEDDED}FILE, or nothing for DynamoDB."
         )
+    return text
+
+
+def _folder(name: str, text: str) -> str:
+    if not text.startswith(FOLDER) or text == FOLDER:
+        raise SettingsError(f"Setting {name}={text!r} names no folder: expected {FOLDER}FOLDER.")
     return text
 
 
@@ -227,6 +235,7 @@ READERS: dict[str, Callable[[str, str], Any]] = {
     "park": read_text,
     "jobs": _queue,
     "archive": read_text,
+    "publish": _folder,
     "search": _url,
     "search_service": _one_of(*SERVICES),
     "search_user": read_text,
