@@ -10,6 +10,7 @@ from streamfold.derivations.external.options import ExternalOptions, external_op
 from streamfold.derivations.index.kind import INDEX
 from streamfold.derivations.index.unique import OnConflict, Unique, checked_unique, conflict_routes
 from streamfold.derivations.on.kind import ON, Filter, OnOptions, checked_filter, no_targets
+from streamfold.derivations.publish.declaration import PublishDeclarations
 from streamfold.derivations.view.kind import VIEW, ViewOptions
 from streamfold.derivations.view.shards import checked_shards
 from streamfold.errors import DeclarationError
@@ -41,7 +42,7 @@ EffectsHandler = TypeVar("EffectsHandler", bound=Callable[..., Effect | Iterable
 """A handler of ``on``: it returns an effect, several or none, or yields them."""
 
 
-class Router(ItemDeclarations, ReaderDeclarations):
+class Router(ItemDeclarations, ReaderDeclarations, PublishDeclarations):
     """Collects derivations; ``App`` joins routers to an application.
 
     On every decorator: ``sources`` are one or several keys, ``into`` the key or keys that the handler may write,

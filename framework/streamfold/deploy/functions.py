@@ -15,7 +15,7 @@ from streamfold.batch.ownership import marked_tables
 from streamfold.deploy import alarms
 from streamfold.deploy.alarms import Alarm
 from streamfold.deploy.permissions import NO_SECRETS, Permission, Place, Role, permissions
-from streamfold.derivations.derivation import fans_out
+from streamfold.derivations.derivation import derivation, fans_out
 from streamfold.errors import SettingsError
 from streamfold.keys.key import Key
 from streamfold.keys.table import MAIN, STATE, Table
@@ -38,6 +38,11 @@ STATE_RESOURCE = "StateTable"
 """The name of the state table in a template."""
 DESCRIBE = "dynamodb:DescribeTable"
 """Asked for the identity of a table whose records come."""
+
+
+def kinds_of_places(route: Route) -> set[str]:
+    """What the places are that a route writes to or reads when it processes changes."""
+    return {call.place.kind for call in derivation(route).process_calls(route)}
 
 
 class DeployedFunction(NamedTuple):
@@ -85,7 +90,7 @@ class DeployedFunction(NamedTuple):
     @property
     def archives(self) -> list[Route]:
         """The handlers that keep removed items outside of tables."""
-        return [each for each in self.routes if each.kind.outside_locations(each) and not each.kind.indexes(each)]
+        return [each for each in self.routes if "archive" in kinds_of_places(each)]
 
     @property
     def alarms(self) -> tuple[Alarm, ...]:

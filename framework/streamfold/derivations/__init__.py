@@ -12,6 +12,7 @@ from streamfold.derivations.external.kind import EXTERNAL
 from streamfold.derivations.feed.kind import FEED
 from streamfold.derivations.index.kind import INDEX
 from streamfold.derivations.on.kind import ON
+from streamfold.derivations.publish.kind import PUBLISH
 from streamfold.derivations.search.kind import SEARCH
 from streamfold.derivations.view.kind import VIEW
 
@@ -23,6 +24,7 @@ KINDS: list[Derivation] = [
     ON,
     COPY,
     EXTERNAL,
+    PUBLISH,
     ARCHIVE,
     CASCADE,
     SEARCH,

@@ -36,6 +36,8 @@ PlaceKind = Literal[
     "parking bucket",
     "parked",  # objects of parked records
     "archive",  # objects of removed items, by the location that the archive declares
+    "destination",  # of messages, by its service and logical name
+    "large data",  # objects with data that a destination does not take, by the location that is declared
     "queue",  # of segments of fan-outs
     "dead letters",  # of that queue
     "search",  # a path in the search domain

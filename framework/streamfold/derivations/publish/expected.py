@@ -1,0 +1,49 @@
+"""What a publisher should have sent: proofs compare with it. Nothing here uses what makes or sends messages."""
+
+import json
+from hashlib import sha256
+from typing import Any
+
+from streamfold.derivations.expected import Expected, History, Values
+from streamfold.derivations.publish.local import OPENED
+from streamfold.derivations.publish.options import EVENT_NAMES, published_of
+from streamfold.records.change import item_name
+from streamfold.records.values import CANONICAL
+from streamfold.routes.route import Route
+from streamfold.writes.guarded import RowKey
+
+DIGITS = 40
+"""Of an id, which others keep: it must never change."""
+
+
+def expected(route: Route, history: History) -> Expected:
+    """The messages of all changes that the filters let through, each by its id."""
+    found = Expected()
+    options = published_of(route)
+    for change, fields in history.changes_of(route):
+        own = change.as_written()
+        if own is None or not route.takes(own):
+            continue
+        if route.function is not None and route.function(own, **route.asked(fields)) is None:
+            continue
+        identity = own.identity_text
+        if options.redact:
+            identity = own.identity_among(lambda name: name in own.table.attributes or name not in options.redact)  # noqa: B023 - called at once
+        named = [options.application, route.name, own.table.name, item_name(own.item), identity]
+        key = sha256(CANONICAL.encode(named).encode()).hexdigest()[:DIGITS]
+        found.outside[f"published by {route.name}", item_name(own.item), key] = {
+            "type": options.type.replace("{event}", EVENT_NAMES[own.event]),
+            "sequence": own.version_text,
+        }
+    return found
+
+
+def found_outside(route: Route, location: Any) -> dict[RowKey, Values]:
+    """The messages that the destinations of a run have, each once."""
+    found: dict[RowKey, Values] = {}
+    for each in location.store.opened[OPENED].sent:
+        if each.handler == route.name:
+            envelope = json.loads(each.text)
+            key = f"published by {route.name}", envelope["subject"], envelope["id"]
+            found[key] = {"type": envelope["type"], "sequence": envelope["sequence"]}
+    return found
