@@ -197,6 +197,12 @@ claimed = App("everything", routers=[claims])
 items = Router()
 items.cascade(ORDER, children=[ORDER_ITEM])
 items.archive(ORDER, SESSION, to="s3://removed/everything")
+items.publish(SESSION, to="eventbridge:sessions", type="session.{event}", changed=["user"])
+
+
+@items.publish(ORDER, to="sqs:orders.fifo", type="order.cancelled", changed=["status"], once=True)
+def cancelled(change, order_id):
+    return {"order_id": order_id} if change.new and change.new["status"] == "cancelled" else None
 
 
 @items.attributes(ORDER_ITEM, of=ORDER)

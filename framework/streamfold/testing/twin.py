@@ -10,7 +10,7 @@ from typing import Any, NamedTuple
 
 from streamfold.app import App
 from streamfold.commit.outcome import Failure
-from streamfold.derivations.derivation import contributing, reads_items, searching
+from streamfold.derivations.derivation import contributing, local_locations, messages_to, reads_items, searching
 from streamfold.engines.memory import MemoryEngine
 from streamfold.errors import ParkingError, shown
 from streamfold.keys.key import Key
@@ -21,6 +21,7 @@ from streamfold.records.change import TIME_TO_LIVE, Change, Origin
 from streamfold.records.envelope import Origins
 from streamfold.records.sources import newest_sources
 from streamfold.records.values import decode
+from streamfold.replay.local import process
 from streamfold.routes.moments import GivenMoment, Now, microseconds_of
 from streamfold.settings import Settings
 from streamfold.testing.items import HandlerFails, TwinError
@@ -150,7 +151,8 @@ class Twin:
 
     ``put``, ``delete`` and ``expire`` write to a table; the record of the write is processed before they return, with
     chains and cascades. ``rows`` and ``row`` read derived rows, ``feed`` a page of a feed, ``documents`` the documents
-    of a search. External handlers are not called, and archives are written only into folders.
+    of a search, ``published`` the messages to a destination. External handlers are not called, and archives are written
+    only into folders.
 
         twin = Twin(app)
         twin.put(ORDER_ITEM, order_id="1", sku="a", price=2, quantity=3)
@@ -162,6 +164,7 @@ class Twin:
         self.app = app
         self.clock: Clock = clock or Clock()
         self.engine: MemoryEngine = MemoryEngine(app.tables.values(), app.chains)
+        self._opened = local_locations(app, self.engine, Settings())
         self._keeps_sources = changes_items(app)
         kept = (key for route in app.routes for key in (*route.writes, *(route.sources if self._keeps_sources else ())))
         self._kept = list(dict.fromkeys(kept))
@@ -226,10 +229,23 @@ class Twin:
         """
         return searching(self.app.routes, index).read_rows(self.app.routes, index, self.engine)
 
+    def published(self, destination: str) -> list[dict[str, Any]]:
+        """The messages to a destination, ``shop`` or ``sns:shop``, in the order in which they were sent: the envelopes.
+
+        Raises ``TwinError`` for a destination that no publisher declares.
+        """
+        found = messages_to(self.app.routes, destination, self._opened)
+        if found is None:
+            raise TwinError(f"No publisher of {self.app.name!r} goes to {destination!r}: expected the name in to=.")
+        return found
+
     def _advanced(self) -> None:
         """Derives items again for which a moment has come. Raises as ``put``."""
         self.engine.advance_clock(self.clock.now)
-        self._raise(self.app.process([], engine=self.engine, settings=Settings()))
+        self._raise(self._processed([]))
+
+    def _processed(self, records: list[TwinRecord]) -> list[Failure]:
+        return process(self.app, records, self.engine, Settings(), opened=self._opened)
 
     def _raise(self, failures: Iterable[Failure]) -> None:
         if self._keeps_sources:
@@ -257,7 +273,7 @@ class Twin:
         change = self._origins.change(record)
         if self._keeps_sources or self.app.derived(change.item):  # an item at the key of a row refuses its handler
             self.engine.put_over_rows(newest_sources([change]))
-        self._raise(self.app.process([record], engine=self.engine, settings=Settings()))
+        self._raise(self._processed([record]))
 
     def _take_over(self) -> None:
         """Copies the writes of handlers to items from the store to the tables; their records were processed there."""
