@@ -154,6 +154,7 @@ RUN = (
     "docs/operations.md",
     "docs/patterns.md",
     "docs/permissions.md",
+    "docs/publish.md",
     "docs/search-operations.md",
     "docs/search.md",
     "docs/sources.md",
