@@ -13,6 +13,7 @@ from tests.helpers.commands import ROOT
 from tests.helpers.drawn_applications import MARKUP, drawn_application
 from tests.helpers.everything import app as everything
 
+SCRIPT = ROOT / "framework/streamfold/pages/assets/graph.js"
 APPLICATIONS = [shop, boards, everything, *map(drawn_application, range(30))]
 every_application = pytest.mark.parametrize("app", APPLICATIONS, ids=lambda app: app.name)
 
@@ -94,3 +95,12 @@ def test_the_cost_of_a_kind_is_that_of_the_page_of_guarantees(kind):
         any(part in cost for cost in costs) for part in kind.write_units.removesuffix(" with unique=True").split("; ")
     )
     assert kind.write_units
+
+
+def test_the_panel_of_a_handler_has_a_heading_for_everything_that_routes_print():
+    router = Router()
+    router.on(Key("ORDER#{order_id}", "METADATA"), external=True, name="call", at_once=8)(lambda change: None)
+    apps = [everything, App("calls", routers=[router])]
+    names = {name for app in apps for route in app.routes for name in described(app, route)}
+    (headings,) = re.findall(r"const HEADINGS = \{(.*?)\};", SCRIPT.read_text("utf-8"), re.DOTALL)
+    assert names - {"handler"} <= {*re.findall(r"(\w+): \"", headings)}

@@ -156,7 +156,7 @@ function showFrame(number) {
 }
 
 const HEADINGS = { kind: "Kind", group: "Group", sources: "Reads", parts: "Reads too", lookups: "Looks up",
-  targets: "Writes", guard: "Guard", write_units: "Write units per record", on_error: "On error",
+  targets: "Writes", guard: "Guard", calls: "Calls", write_units: "Write units per record", on_error: "On error",
   looks_up_rows_of_its_items: "Looks up rows that these handlers make of its own items", declared_at: "Declared at" };
 function panelOf(node) {
   const list = make("dl");
