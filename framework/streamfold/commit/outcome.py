@@ -8,7 +8,7 @@ from datetime import UTC, datetime
 from decimal import DecimalException
 from operator import itemgetter
 from traceback import walk_tb
-from typing import NamedTuple, Self, TypeVar
+from typing import Any, NamedTuple, Self, TypeVar
 
 from streamfold.errors import (
     REDACTED,
@@ -129,8 +129,11 @@ def raised_at(route: Route, error: BaseException | None) -> str | None:
 
     Of an error that nobody raised on purpose, and that is not of the handler: the line of the kind's file.
     """
-    # A handler with a typed item is wrapped: the line is one of its own file.
-    code = getattr(getattr(route.function, "__wrapped__", route.function), "__code__", None)
+    # A handler with a typed item is wrapped, a coroutine twice: the line is one of its own file.
+    function: Any = route.function
+    while (wrapped := getattr(function, "__wrapped__", None)) is not None:
+        function = wrapped
+    code = getattr(function, "__code__", None)
     found = _deepest_line(code.co_filename, error) if code else None
     if found is None and not isinstance(error, StreamfoldError):
         found = _deepest_line(sys.modules[type(route.kind).__module__].__file__, error)

@@ -1,6 +1,7 @@
 """External calls at the same time: in threads and in the event loop, with nothing that is not theirs."""
 
 import asyncio
+import threading
 import time
 from contextvars import ContextVar
 from dataclasses import dataclass
@@ -17,6 +18,7 @@ from streamfold.derivations.external.kind import EXTERNAL
 from streamfold.engines import EmbeddedEngine
 from streamfold.errors import DeclarationError, SettingsError
 from streamfold.pages.graph import described
+from streamfold.parking import FileParking
 from streamfold.records.values import EXACT
 from streamfold.runtime import Runtime
 from streamfold.settings import Settings
@@ -143,6 +145,36 @@ def test_log_keys_of_one_call_are_in_no_line_of_another(records, capsys):
     assert '"order"' not in lines[-1]
 
 
+def counted(way, tmp_path):
+    """What a batch reports of one handler that fails and one that parks its failures."""
+
+    def call(change):
+        if change.new["total"] in (1, 2):
+            raise ConnectionError
+
+    async def call_later(change):
+        await asyncio.sleep(0)
+        call(change)
+
+    router = Router()
+    for name, policy in (("retried", {}), ("parked", {"on_error": "park"})):
+        declare = router.on(ORDER, external=True, name=name, at_once=1 if way == "one by one" else AT_ONCE, **policy)
+        declare(call_later if way == "coroutines" else call)
+    source = Source()
+    records = [source.put(f"ORDER#{item}", total=total) for total in range(4) for item in "ab"]
+    parking = FileParking(str(tmp_path / f"{way}.jsonl"))
+    report = deliver(App("shop", routers=[router]), records, parking=parking)
+    return report.records, report.failed, report.parked, sorted((each.item, each.held) for each in report.failures)
+
+
+@pytest.mark.parametrize("way", ["threads", "coroutines"])
+def test_counts_of_handlers_are_those_of_calls_one_by_one(way, tmp_path):
+    records, failed, parked, failures = found = counted(way, tmp_path)
+    assert found == counted("one by one", tmp_path)
+    assert (records, failed, parked) == ({"retried": 8, "parked": 8}, {"retried": 6}, {"parked": 4})
+    assert [held for _, held in failures] == [False, True, True] * 2
+
+
 def test_a_failure_fails_its_own_record_only(records):
     async def call(change):
         if str(change.new["total"]) == "2":
@@ -224,6 +256,14 @@ def test_a_coroutine_gets_the_change_as_its_annotation_wants_it(records):
     assert totals == [0, 1, 2, 3]
 
 
+def test_a_failure_of_a_coroutine_with_a_typed_change_names_its_own_line(records):
+    async def call(change: TypedChange[Order]):
+        raise ConnectionError
+
+    (failure, *_) = deliver(application(call), records).failures
+    assert failure.raised_at == f"{__file__}:{call.__code__.co_firstlineno + 1}"
+
+
 def test_a_handler_that_becomes_async_is_not_called_again_for_the_same_changes(records):
     called = []
 
@@ -242,15 +282,16 @@ def test_a_handler_that_becomes_async_is_not_called_again_for_the_same_changes(r
 
 
 def test_the_loop_stands_still_between_batches_and_threads_of_functions_have_ended(records):
-    import threading
-
     async def call(change):
         pass
 
+    deliver(application(call, at_once=AT_ONCE), records)  # threads for notes stay, and wait
+    before = {*threading.enumerate()}
     deliver(application(call, at_once=AT_ONCE), records)
     deliver(application(lambda change: time.sleep(0.001), at_once=AT_ONCE), records)
     assert not PROCESS_LOOP._loop.is_running()
-    assert not [each for each in threading.enumerate() if each.name.startswith(("streamfold-loop", "streamfold_"))]
+    remaining = {*threading.enumerate()} - before
+    assert not [each.name for each in remaining if not each.name.startswith("streamfold-notes")]
 
 
 def test_the_batch_s_own_thread_makes_the_calls_of_a_handler_without_at_once(records):
