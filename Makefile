@@ -149,7 +149,7 @@ lock: ## resolve the locks again (LOCK_FLAGS=--upgrade takes newer versions)
 			--generate-hashes --no-annotate --no-emit-index-url $(LOCK_FLAGS) "$$@" > /dev/null; \
 	}; \
 	compile ../pyproject.toml run.in --output-file run.txt; \
-	compile ../pyproject.toml run.in dev.in --extra testing --extra search --extra fast --extra typed --extra deploy --extra zones --constraint run.txt --output-file dev.txt; \
+	compile ../pyproject.toml run.in dev.in --extra testing --extra search --extra fast --extra typed --extra deploy --extra zones --extra otel --constraint run.txt --output-file dev.txt; \
 	compile quick.in --constraint dev.txt --output-file quick.txt; \
 	compile lambda-powertools.in --constraint run.txt --output-file lambda-powertools.txt; \
 	compile lambda-search.in --constraint dev.txt $(NOT_NEEDED:%=--no-emit-package %) \

@@ -19,6 +19,7 @@ from streamfold.engines.requests import PLACEHOLDERS
 from streamfold.keys.table import STATE as STATE_TABLE
 from streamfold.routes import effects, shipped_aggregates
 from streamfold.routes.aggregates import Added, Aggregate, Ordered
+from streamfold.routes.route import declared
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Iterator
@@ -176,6 +177,7 @@ ANYTHING = NamesInCode(
 @lru_cache(1000)
 def named_by(function: Callable[..., Any] | None) -> NamesInCode:
     """What a handler names, and what it calls names in turn: functions and classes of the user's own modules."""
+    function = declared(function)
     classes: set[type] = set()
     words: set[str] = set()
     waiting: list[Any] = [function]

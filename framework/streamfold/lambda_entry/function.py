@@ -6,6 +6,7 @@ Lambda may log the error that a function raises, and items belong in no log. Eve
 
 import logging
 import os
+import sys
 import time
 from collections.abc import Callable
 from contextlib import suppress
@@ -42,6 +43,7 @@ from streamfold.settings import Settings
 if TYPE_CHECKING:
     from streamfold.batch.already_applied import Redelivery
     from streamfold.jobs.fan_outs import SegmentQueue
+    from streamfold.lambda_entry.spans import Spans
     from streamfold.runtime import QueuedSegment
 
 TALKATIVE = ("aws_lambda_powertools", "boto3", "botocore", "opensearch", "opensearchpy", "s3transfer", "urllib3")
@@ -52,6 +54,8 @@ TOO_LITTLE_TIME = (
 )
 
 
+OPENTELEMETRY = "opentelemetry.trace"
+"""The module of OpenTelemetry's API that every SDK imports (extra ``otel``)."""
 SAMPLE_TABLE = "ExampleTableWithStream"
 """The table of the sample event that Lambda's console and documentation give."""
 LOCAL_ACCOUNT = "000000000000"
@@ -79,6 +83,9 @@ class Function:
     The adopted table and the logged warnings are remembered from batch to batch.
     """
 
+    unit = "batch"
+    """What an invocation works on, in the name of its span."""
+
     def __init__(self, app: Application, settings: Settings, client: Any = None) -> None:
         self.app = app
         self.settings = settings
@@ -99,6 +106,7 @@ class Function:
         self.observe = observer(app, settings, self.pace)
         self.meter: Meter | None = None  # of the client, once an engine calls it
         self.clock: Callable[[], float] = time.time  # a test replaces it
+        self.spans = _spans(app)
         check_settings(app, settings)
         for text in undeclared_names(app, settings):
             self.warn(text)
@@ -107,7 +115,9 @@ class Function:
 
     def __call__(self, event: Any, context: Any) -> Response:
         try:
-            return self._processed(event, context)
+            if self.spans is None:
+                return self._processed(event, context)
+            return self.spans.processed(self.unit, self._processed, event, context)
         except Exception as error:  # noqa: BLE001 - Lambda logs the text of any error
             stopped = in_public(error)
         raise stopped  # outside of the except clause: as its context, the error would be logged too
@@ -144,9 +154,10 @@ class Function:
         """The runtime of one invocation, whose engine waits no longer. ``stop_seconds``: in place of the setting."""
         engine = self.engine or self._engine()
         settings = self.settings if stop_seconds is None else self.settings._replace(stop_seconds=stop_seconds)
+        app, store = (self.app, engine) if self.spans is None else (self.spans.app, self.spans.store(engine))
         runtime = Runtime(
-            self.app,
-            engine,
+            app,
+            store,
             settings,
             known=self.known if engine is self.engine else Knowledge(),
             seconds_left=time_left(context),
@@ -226,6 +237,15 @@ class Function:
         if MAIN.name not in tables or real.get(MAIN.name):
             self.engine = engine
         return engine
+
+
+def _spans(app: Application) -> "Spans | None":
+    """The spans of a function, if something has imported OpenTelemetry's API, as every SDK does."""
+    if OPENTELEMETRY not in sys.modules:
+        return None
+    from streamfold.lambda_entry.spans import Spans
+
+    return Spans(app)
 
 
 def _region_and_account(arn: object) -> list[str] | None:

@@ -43,6 +43,8 @@ ITEM_FAILED = "item failed and is visited again"
 class QueueFunction(Function):
     """The function behind the queue, in one execution environment."""
 
+    unit = "segments"
+
     def __init__(self, app: Application, settings: Settings, client: Any = None) -> None:
         if settings.engine is not None:
             raise SettingsError(

@@ -1,8 +1,6 @@
 """An application whose handlers raise on purpose, and a parking location for its records."""
 
 from collections.abc import Callable, Iterable, Iterator, Mapping
-from copy import copy
-from dataclasses import replace
 from decimal import DecimalException
 from functools import cached_property
 from typing import Any
@@ -14,7 +12,6 @@ from streamfold.derivations.yielded import inexact
 from streamfold.errors import ParkingError
 from streamfold.parking import Parked
 from streamfold.records.change import Change
-from streamfold.routes.application import Dispatch, entries_of
 from streamfold.routes.effects import each_effect
 from streamfold.routes.route import Route
 from streamfold.testing.twin import parking_conflicts
@@ -116,12 +113,7 @@ class FaultyHandlers:
 
 def with_functions(app: App, wrapped: Callable[[Route], Callable[..., Any]]) -> App:
     """The application with other functions for its handlers that yield rows. External handlers are unchanged."""
-    twin = copy(app)
-    twin.routes = tuple(replace(route, function=wrapped(route)) if is_called(route) else route for route in app.routes)
-    twin.dispatch = {
-        name: Dispatch(entries_of(twin.routes, name), table.delimiter) for name, table in twin.tables.items()
-    }
-    return twin
+    return app.with_functions(lambda route: wrapped(route) if is_called(route) else route.function)
 
 
 def is_called(route: Route) -> bool:

@@ -1,9 +1,10 @@
 """The declarations of an application, checked as a whole, and the routes of a key. Threads may share it."""
 
 from collections.abc import Callable, Collection, Iterable, Iterator, Sequence
+from copy import copy
 from dataclasses import replace
 from functools import cached_property
-from typing import Any, NamedTuple
+from typing import Any, NamedTuple, Self
 
 from streamfold.errors import DeclarationError, HandlerError, SettingsError, shown
 from streamfold.keys.key import Key, NearMiss
@@ -239,8 +240,21 @@ class Application:
         self.source_tables: dict[str, Table] = {
             name: self.tables.get(name, table) for name, table in _tables(subscribed).items()
         }
-        self.dispatch: dict[str, Dispatch] = self._dispatch(lambda name: entries_of(self.routes, name))
         self._known = self._dispatch(self._entries(self.keys))
+        self.index_routes()
+
+    def with_functions(self, wrapped: Callable[[Route], Callable[..., Any] | None]) -> Self:
+        """The same application with other functions for its handlers."""
+        twin = copy(self)
+        for name in [name for name in vars(twin) if isinstance(getattr(type(self), name, None), cached_property)]:
+            del vars(twin)[name]  # it may hold the routes of before
+        twin.routes = tuple(replace(route, function=wrapped(route)) for route in self.routes)
+        twin.index_routes()
+        return twin
+
+    def index_routes(self) -> None:
+        """Makes the ways from a key to the routes that read it or write there."""
+        self.dispatch: dict[str, Dispatch] = self._dispatch(lambda name: entries_of(self.routes, name))
         self._targets = self._dispatch(lambda name: targets_of(self.routes, name))
 
     def found(self, item: ItemKey) -> list[tuple[DispatchEntry, dict[str, Any]]]:

@@ -36,6 +36,15 @@ REFERENT = "referent"
 """The role of an item that a handler looks up."""
 
 
+DECLARED = "__streamfold_declared__"
+"""The attribute of a wrapper of this package with the handler's function as it was declared."""
+
+
+def declared(function: Any) -> Any:
+    """A handler's function as it was declared, behind a wrapper that only watches its calls."""
+    return getattr(function, DECLARED, function)
+
+
 class Policy(NamedTuple):
     """When a failing record of a handler is parked. With ``park`` and no limit, that is at its first failure."""
 
