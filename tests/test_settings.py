@@ -33,7 +33,7 @@ def test_the_defaults_are_those_of_the_documents():
     values = [value for _, value, _, _ in Settings().described()]
     search = ["-", "-", "-", "-", "-", "-"]
     assert values == [
-        *"-------",
+        *"---------",
         "0",
         "100",
         "8",
@@ -138,7 +138,7 @@ def test_a_password_in_a_queue_s_url_is_refused_and_not_quoted():
 
 def test_every_setting_can_be_read():
     names = set(Settings._fields)
-    assert names == {*READERS, "tables", "indexes", "destinations", "origins"}
+    assert names == {*READERS, "tables", "indexes", "destinations", "roles", "origins"}
 
 
 def test_the_real_names_of_indexes_are_read():

@@ -31,7 +31,8 @@ from typing import Any, Self, TypeGuard
 __all__ = [
     "AttributeMissing", "Contended", "DeclarationError", "EngineError", "EngineUnavailable", "EngineUnreachable",
     "HandlerError", "ImageError", "KeyValueError", "LocationError", "ManifestError", "NotOwned", "NotStarted",
-    "ParkingError", "RecordError", "RowTaken", "SettingsError", "StreamfoldError", "TableThrottled", "Unprocessable",
+    "ParkingError", "RecordError", "RoleRefused", "RowTaken", "SettingsError", "StreamfoldError", "TableThrottled",
+    "Unprocessable",
 ]  # fmt: skip
 
 OPENED, CLOSED = "\ufdd0", "\ufdd1"
@@ -250,6 +251,10 @@ def damaged(what: str) -> EngineError:
 
 class EngineUnavailable(EngineError):  # noqa: N818 - says what the store is, as the SDKs do
     """Raised when a call timed out or failed inside the service. It may or may not have taken effect."""
+
+
+class RoleRefused(EngineError):  # noqa: N818 - as the others are named
+    """A role of another account could not be assumed."""
 
 
 class EngineUnreachable(EngineUnavailable):

@@ -206,17 +206,18 @@ def queue_client(url: str) -> Any:
     return make_client("sqs", f"{address.scheme}://{address.netloc}" if is_loopback(url) else None)
 
 
-def make_client(service: str, endpoint_url: str | None = None, region: str | None = None) -> Any:
+def make_client(
+    service: str, endpoint_url: str | None = None, region: str | None = None, role: str | None = None
+) -> Any:
     """A client with bounded time-outs and retries. Raises ``SettingsError`` where boto3 cannot make one.
 
     endpoint_url: where requests go; None: to ``AWS_ENDPOINT_URL`` of the environment, or to AWS. region: None for that
-    of the environment.
+    of the environment. role: the ARN of one that calls are made by.
     """
-    import boto3
     from botocore.config import Config
     from botocore.exceptions import BotoCoreError, NoRegionError
 
-    from streamfold.engines.dynamodb_client import SET_REGION, retry_closed
+    from streamfold.engines.dynamodb_client import SET_REGION, retry_closed, session
 
     config = Config(
         connect_timeout=CONNECT_SECONDS_MAX,
@@ -224,7 +225,7 @@ def make_client(service: str, endpoint_url: str | None = None, region: str | Non
         retries={"mode": "standard", "total_max_attempts": TRIES_MAX},
     )
     try:
-        return retry_closed(boto3.client(service, region, endpoint_url=endpoint_url, config=config))
+        return retry_closed(session(role).client(service, region, endpoint_url=endpoint_url, config=config))
     except NoRegionError:
         raise SettingsError(f"The client of {service} cannot be made without an AWS region: {SET_REGION}") from None
     except (BotoCoreError, ValueError) as error:

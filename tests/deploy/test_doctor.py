@@ -12,7 +12,7 @@ from streamfold.deploy.deployed import LiveFunction, functions_of_stack, queue_a
 from streamfold.deploy.diagnosis import BAD, GOOD, UNSEEN, byte_code, settings_fit
 from streamfold.deploy.doctor import Doctor
 from streamfold.deploy.functions import Deployment
-from streamfold.errors import EngineError, SettingsError
+from streamfold.errors import EngineError, RoleRefused, SettingsError
 from streamfold.settings import Settings
 from tests.helpers.account import UUID, Account
 
@@ -506,3 +506,85 @@ def test_byte_code_of_another_python_is_bad(tmp_path, files, state, found):
 
 def test_a_build_that_is_not_there_is_bad():
     assert byte_code(Path("no-such-build"), "python3.13").state == BAD
+
+
+# --- accounts ---------------------------------------------------------------------------------------------------------
+
+ROLE = "arn:aws:iam::222222222222:role/shop-tables"
+FAR = "arn:aws:dynamodb:us-east-1:222222222222:table/orders/stream/2026-03-01T09:00:00.000"
+
+
+@pytest.fixture
+def over_two_accounts(account):
+    """State and rows are in another account, whose stream the function reads."""
+    account.others[ROLE] = Account(now=NOW)
+    for name in account.functions:
+        variable(account, "STREAMFOLD_ROLE", ROLE, name)
+    mapping(account, EventSourceArn=FAR)
+    account.refused |= {"describe_table", "get_item", "describe_time_to_live", "query"}  # its own account has no tables
+    return account
+
+
+def test_state_and_tables_of_another_account_are_looked_at_by_its_role(over_two_accounts):
+    found = lines(over_two_accounts)
+    assert {str(line) for line in found if line.state != GOOD} == set()
+    (line,) = [line for line in found if line.check == "account"]
+    assert line.found == f"account 222222222222, by {ROLE}"
+
+
+def test_a_function_that_may_not_assume_the_role_is_found(over_two_accounts):
+    over_two_accounts.denied = {"sts:AssumeRole"}
+    found = {line.subject: line.found for line in lines(over_two_accounts) if line.state == BAD}
+    assert found == dict.fromkeys(("projector", "spreader"), f"its role may not sts:AssumeRole on {ROLE}")
+
+
+def test_what_is_wrong_in_the_other_account_is_found_there(over_two_accounts):
+    over_two_accounts.others[ROLE].recovered.clear()
+    assert of(BAD, lines(over_two_accounts)) == {("orders", "recovery"), ("state", "recovery")}
+
+
+def test_who_may_not_assume_the_role_does_not_look_and_no_line_is_good(over_two_accounts):
+    class Refused:
+        def __getattr__(self, operation):
+            raise RoleRefused("refused")
+
+    asked = Asked(lambda service, role=None: Refused() if role else over_two_accounts.client(service))
+    found = list(Doctor(APP, asked, [LiveFunction(asked, "projector")], NOW.timestamp()).lines())
+    unseen = [line for line in found if line.state == UNSEEN]
+    assert {line.subject for line in unseen} >= {"orders", "state"}
+    assert {line.found for line in unseen} == {"sts:AssumeRole is not permitted"}
+
+
+@pytest.mark.parametrize(
+    ("changes", "expected", "remedy"),
+    [
+        ({"STREAMFOLD_ROLE": None}, "handlers use its table in account 123456789012", "STREAMFOLD_ROLE_MAIN to a role"),
+        ({"STREAMFOLD_ROLE": ROLE.replace("222", "333")}, "names arn:aws:iam::333333333333", "name a role of it"),
+        ({"STREAMFOLD_TABLE_MAIN": None}, "records of another account are refused", "STREAMFOLD_TABLE_MAIN=orders"),
+    ],
+)
+def test_a_stream_of_another_account_that_cannot_be_worked_with_is_bad(over_two_accounts, changes, expected, remedy):
+    variables = over_two_accounts.functions["projector"]["Environment"]["Variables"]
+    over_two_accounts.others[ROLE.replace("222", "333")] = Account(now=NOW)
+    for name, value in changes.items():
+        variables.pop(name)
+        variables |= {} if value is None else {name: value}
+    over_two_accounts.others[ROLE].absent = {"describe_table", "describe_time_to_live", "describe_continuous_backups"}
+    (line,) = [line for line in lines(over_two_accounts, "projector") if line.check == "account"]
+    assert line.state == BAD
+    assert expected in line.found
+    assert remedy in line.remedy
+
+
+def test_a_stream_that_lambda_cannot_read_is_bad(over_two_accounts):
+    mapping(over_two_accounts, LastProcessingResult="PROBLEM: AccessDeniedException")
+    (line,) = [line for line in lines(over_two_accounts, "projector") if line.check == "account"]
+    assert (line.state, line.found) == (BAD, "Lambda cannot read the stream")
+    assert "streamfold template --grants" in line.remedy
+
+
+def test_rows_in_another_account_than_the_state_are_bad_settings(over_two_accounts):
+    variable(over_two_accounts, "STREAMFOLD_ROLE_MAIN", "own")
+    (line,) = [line for line in lines(over_two_accounts, "projector") if line.check == "settings"]
+    assert line.state == BAD
+    assert "a transaction of DynamoDB takes the tables of one account" in line.found

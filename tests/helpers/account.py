@@ -21,7 +21,9 @@ ANSWERING = {}
 
 @cache
 def _client(service):
-    client = boto3.client(service, region_name=REGION, aws_access_key_id="nobody", aws_secret_access_key="unused")
+    client = boto3.client(
+        service.partition(" ")[0], region_name=REGION, aws_access_key_id="nobody", aws_secret_access_key="unused"
+    )
     stub = Stubber(client)
     client.meta.events.register(  # comes before the event with which the stub compares the call
         "provide-client-params.*.*",
@@ -108,10 +110,15 @@ class Account:
         self.ages_milliseconds = [1000.0]
         self.manifest = {"handlers": {}, "tables": {}, "epoch": 0, "retention_days": 30, "r": 1}
         self.fan_outs_started = []
+        self.others = {}  # other accounts, by a role of each
         self.resources = [("AWS::Lambda::Function", "projector"), ("AWS::Lambda::Function", "spreader")]
 
-    def client(self, service):
-        """A client whose calls this account answers, until another account gives the client."""
+    def client(self, service, role=None):
+        """A client whose calls this account answers, until another account gives the client. By a role of another
+        account, that one answers.
+        """
+        if role is not None:
+            return self.others[role].client(f"{service} by role")
         ANSWERING[service] = self
         return _client(service)
 

@@ -452,7 +452,7 @@ def test_without_a_region_init_succeeds_and_the_first_invocation_says_why_it_fai
 
 def test_the_first_function_takes_the_client_of_init(app, client, monkeypatch):
     made = [client]
-    monkeypatch.setattr("streamfold.lambda_entry.function.make_client", made.pop)
+    monkeypatch.setattr("streamfold.lambda_entry.function.make_client", lambda **_: made.pop())
     monkeypatch.setattr("streamfold.lambda_entry.function._prepared", [])
     monkeypatch.setattr("streamfold.lambda_entry.function._functions", {})
     monkeypatch.setenv("AWS_LAMBDA_FUNCTION_NAME", "shop-Projector")
@@ -743,6 +743,6 @@ def test_the_first_table_is_taken_from_an_event_source_of_the_function(app, clie
     assert function.origins.adopted == "main"
 
 
-def test_a_table_that_a_setting_names_may_be_of_any_account(app, client):
-    settings = QUIET._replace(tables={"main": "main"})
+def test_a_table_that_a_setting_names_may_be_of_another_account_with_a_role_of_it(app, client):
+    settings = QUIET._replace(tables={"main": "main"}, role="arn:aws:iam::123456789012:role/shop-tables")
     assert identifiers(Function(app, settings, client)(event(of_table("main")), Invoked(ELSEWHERE))) == []

@@ -217,13 +217,13 @@ def test_a_record_without_an_arn_is_one_of_a_dynamodb_stream():
 
 def test_a_table_is_asked_for_its_id_once_and_again_with_a_new_stream():
     asked = []
-    reader = Origins({"shop": SHOP}, Settings(), identify=lambda name: asked.append(name) or str(len(asked)))
+    reader = Origins({"shop": SHOP}, Settings(), identify=lambda _, name, __: asked.append(name) or str(len(asked)))
     first, second = of("shop"), of("shop")
     second["eventSourceARN"] = second["eventSourceARN"].replace("2026", "2027")
     for raw, identity in ((first, "1"), (first, "1"), (second, "2")):
         reader.change(raw)
         assert reader.sources == {"shop": Seen("stream", "shop", identity)}
-    told(Origins({"shop": SHOP}, Settings(), identify=asked.append), "shop", "kinesis")
+    told(Origins({"shop": SHOP}, Settings(), identify=lambda *given: asked.append(given)), "shop", "kinesis")
     assert asked == ["shop", "shop"]
 
 

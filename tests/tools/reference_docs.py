@@ -5,7 +5,7 @@ from pathlib import Path
 
 import griffe
 
-from streamfold.settings import INDEX_PREFIX, SECRETS, TABLE_PREFIX, TEXTS, Settings
+from streamfold.settings import NAMED, SECRETS, TEXTS, Settings
 
 ROOT = Path(__file__).parents[2]
 FOLDER = ROOT / "docs/reference"
@@ -152,7 +152,7 @@ def _settings() -> str:
 
 
 def _setting_rows() -> list[str]:
-    variables = {"tables": f"{TABLE_PREFIX}<NAME>", "indexes": f"{INDEX_PREFIX}<NAME>"}
+    variables = {name: f"{prefix}<NAME>" for name, prefix in NAMED.items()}
     rows = []
     for name, meaning in TEXTS.items():
         default = Settings._field_defaults[name]

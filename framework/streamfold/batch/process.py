@@ -28,7 +28,7 @@ from streamfold.records.values import EXACT
 from streamfold.routes.application import Application, unknown_handler
 from streamfold.routes.route import REFERENT, Route, by_kind
 from streamfold.runtime import Knowledge, Runtime
-from streamfold.settings import Settings, undeclared_indexes, undeclared_tables
+from streamfold.settings import Settings, undeclared_indexes, undeclared_roles, undeclared_tables
 
 
 class Batch:
@@ -267,7 +267,8 @@ def check_application(
 
 
 def check_settings(app: Application, settings: Settings) -> None:
-    """Raises ``SettingsError`` for an unknown handler to switch off, and for real names that make one index of two.
+    """Raises ``SettingsError`` for an unknown handler to switch off, for rows in another account than the state, and
+    for real names that make one index of two.
 
     ``undeclared_names`` gives the settings by name that have no effect.
     """
@@ -275,6 +276,10 @@ def check_settings(app: Application, settings: Settings) -> None:
     for name in settings.handlers_off:
         if name not in names:
             raise unknown_handler("STREAMFOLD_HANDLERS_OFF", name, sorted(names))
+    if settings.role or settings.roles:
+        from streamfold.routes.accounts import check_accounts
+
+        check_accounts(app.routes, settings.role_of)
     for _, routes in by_kind(app.routes) if settings.indexes else ():
         derivation(routes[0]).check_names(routes, settings)
 
@@ -290,10 +295,11 @@ def _check_served(runtime: Runtime) -> None:
 
 def undeclared_names(app: Application, settings: Settings) -> list[str]:
     """The warnings about settings whose names are not in the application, and which have no effect."""
-    if not (settings.tables or settings.indexes):  # as nearly always
+    if not (settings.tables or settings.indexes or settings.roles):  # as nearly always
         return []
     indexes = {name: shown for route in app.routes for name, shown in route.kind.indexes(route).items()}
-    return [*undeclared_tables(settings, app.tables), *undeclared_indexes(settings, indexes)]
+    of_tables = (*undeclared_tables(settings, app.tables), *undeclared_roles(settings, app.tables))
+    return [*of_tables, *undeclared_indexes(settings, indexes)]
 
 
 def plan_changes(runtime: Runtime, changes: Sequence[Change]) -> tuple[Plan, Report]:

@@ -26,6 +26,7 @@ from streamfold.records.values import DECODERS, RawImage
 from streamfold.replay.stream import StreamReader
 from streamfold.routes.checks import chained
 from streamfold.runtime import Runtime
+from streamfold.settings.accounts import account_of_role
 from streamfold.writes.guarded import CONDITION, CONFLICT, NoteVersion
 
 TRIES_MAX = 8
@@ -70,13 +71,22 @@ def account(client: Any) -> str:
 def written_to(engine: Engine) -> str:
     """Where in AWS a command writes: account, region and tables."""
     assert isinstance(engine, DynamoEngine)
-    named = ", ".join(f"{name} in {table.region}" if table.region else name for table, name in _own_tables(engine))
-    return f"{account(engine.client)}: derived rows to {named}, state to {engine.requests.state_table}"
+    named = ", ".join(
+        f"{name}{f' in {table.region}' if table.region else ''}{_by_role(engine, table)}"
+        for table, name in _own_tables(engine)
+    )
+    state = f"{engine.requests.state_table}{_by_role(engine, STATE)}"
+    return f"{account(engine.client)}: derived rows to {named}, state to {state}"
+
+
+def _by_role(engine: DynamoEngine, table: Table) -> str:
+    role = engine.role_of(table.name)
+    return f" of account {account_of_role(role)}" if role else ""
 
 
 def described(engine: Any, table: Table) -> tuple[int, int]:
     """The items of a table and their bytes, as DynamoDB counts them every six hours (API Reference, Table)."""
-    found = engine.client.describe_table(TableName=engine.requests.real_name(table.name))["Table"]
+    found = engine.client_of(table.name).describe_table(TableName=engine.requests.real_name(table.name))["Table"]
     return int(found.get("ItemCount", 0)), int(found.get("TableSizeBytes", 0))
 
 
@@ -87,21 +97,20 @@ def _own_tables(engine: DynamoEngine) -> list[tuple[Table, str]]:
 def create_tables(app: App, engine: DynamoEngine) -> list[str]:
     """Creates the tables that are missing, with a stream and time to live, and returns their names."""
     tables, state_table = _own_tables(engine), engine.requests.state_table
-    clients: dict[str | None, Any] = {None: engine.client}
-    for region in {table.region for table, _ in tables if table.region}:
-        clients[region] = engine.regional(region)
+    clients = {id(client): client for client in (engine.client, *(engine.client_of(table.name) for table, _ in tables))}
     existing = {
-        region: {name for page in client.get_paginator("list_tables").paginate() for name in page["TableNames"]}
-        for region, client in clients.items()
+        number: {name for page in client.get_paginator("list_tables").paginate() for name in page["TableNames"]}
+        for number, client in clients.items()
     }
     created = []
     for table, name in tables:
-        if name not in existing[table.region]:
+        client = engine.client_of(table.name)
+        if name not in existing[id(client)]:
             types = app.key_types(table)
             keys = {each: types[each] for each in table.attributes}
-            _create(clients[table.region], name, keys, table.ttl, stream=True)
+            _create(client, name, keys, table.ttl, stream=True)
             created.append(name)
-    if state_table not in existing[None]:
+    if state_table not in existing[id(engine.client)]:
         _create(engine.client, state_table, {"pk": "S", "sk": "S"}, "ttl", stream=False)
         created.append(state_table)
     return created

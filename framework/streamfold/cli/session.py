@@ -453,7 +453,10 @@ def open_dynamodb(app: App, settings: Settings, store: Store, origins: Origins |
 
     regional = partial(make_client, store.endpoint_url)
     state = settings.state_table or f"{app.name}-state"
-    return DynamoEngine(regional(), real_tables(app, settings, origins), state, regional=regional)
+    if store.on_loopback:  # an emulator has no accounts
+        return DynamoEngine(regional(), real_tables(app, settings, origins), state, regional=regional)
+    client, tables = regional(None, settings.role), real_tables(app, settings, origins)
+    return DynamoEngine(client, tables, state, regional=regional, role_of=settings.role_of)
 
 
 def real_tables(app: App, settings: Settings, origins: Origins | None = None) -> Mapping[str, tuple[Any, str]]:

@@ -21,7 +21,7 @@ from streamfold.cli.items import (
     sort_key,
 )
 from streamfold.cli.output import LIMIT_ON_TERMINAL, Note, Printed, Report, some_lines
-from streamfold.cli.session import Session, real_tables
+from streamfold.cli.session import Session
 from streamfold.derivations.derivation import derivation
 from streamfold.engines.protocol import Engine, StoredItem
 from streamfold.errors import KeyValueError, SettingsError
@@ -199,7 +199,7 @@ def _feed_report(opened: Session) -> Report:
 
     Raises ``SettingsError`` for an unknown feed, a text that is no reader, or a cursor of another feed.
     """
-    app, settings, given = opened.app, opened.settings, opened.given
+    app, given = opened.app, opened.given
     feeds = {route.name: route for route in app.routes if derivation(route).joins_items}
     if not feeds:
         raise SettingsError(f"--feed {given.feed!r}: the application has no feed; router.feed declares one.")
@@ -209,8 +209,10 @@ def _feed_report(opened: Session) -> Report:
     reader = _reader(route.into[0], given.partition)
     queries: BotoQueries | EngineQueries = EngineQueries(opened.engine)
     if not opened.store.is_local:
-        client: Any = opened.engine.client  # type: ignore[attr-defined]  # the only other engine
-        queries = BotoQueries({name: (client, real) for name, (_, real) in real_tables(app, settings).items()})
+        engine: Any = opened.engine  # of DynamoDB, the only other one
+        queries = BotoQueries(
+            {name: (engine.client_of(name), real) for name, (_, real) in engine.requests.tables.items()}
+        )
     now = time.time()
     if (stream := opened.engine.own_stream) is not None:
         # With the real time, a replay of last year's records without times would show empty feeds.

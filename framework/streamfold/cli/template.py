@@ -9,6 +9,7 @@ import click
 from streamfold.cli import shell
 from streamfold.cli.output import Note, Report, counted
 from streamfold.cli.session import Session
+from streamfold.deploy.accounts import Grants
 from streamfold.deploy.check import check_template
 from streamfold.deploy.check.mappings import tables_of
 from streamfold.deploy.check.review import Review
@@ -16,15 +17,20 @@ from streamfold.deploy.filters import Filter, united
 from streamfold.deploy.functions import RUNTIME, STREAM, Deployment, ExistingTable, existing_table
 from streamfold.deploy.rules import WRONG
 from streamfold.deploy.sam import SamTemplate, notes, parts, plain
+from streamfold.deploy.table_names import OtherAccounts, own_account, shared_bucket, shared_queue
 from streamfold.deploy.template_file import TemplateFile, file_text, read_template
 from streamfold.errors import SettingsError
 from streamfold.keys.table import MAIN
+from streamfold.settings import Settings
+from streamfold.settings.accounts import read_role, read_role_of_table
 
 SAM, PARTS = "sam", "parts"
 OPERATE, READ = "operate", "read"
+ELSEWHERE = ("--account", "--assume", "--bucket", "--queue", "--grants")
+"""Options about other accounts."""
 BUILDS = ".aws-sam/build"
 """The folder beside a template where ``sam build`` puts functions, by name."""
-PRINTING = ("--format", "--table", "--stream", "--key", "--before", "--role")
+PRINTING = ("--format", "--table", "--stream", "--key", "--before", "--role", *ELSEWHERE)
 
 
 @shell.command(
@@ -57,6 +63,24 @@ PRINTING = ("--format", "--table", "--stream", "--key", "--before", "--role")
         "Print the policy of people who operate the application, or of those who read only.",
         type=click.Choice([OPERATE, READ]),
     ),
+    shell.value("--account", "NUMBER", "The account of the functions, where a stream is in another one.", "account"),
+    shell.value(
+        "--assume",
+        "[NAME=]ARN",
+        "The role of another account by which functions use a table; without NAME: the state and all tables. May be "
+        "repeated; NAME=own leaves a table in the functions' account.",
+        "assumed",
+        multiple=True,
+    ),
+    shell.value(
+        "--bucket",
+        "KIND=NAME/ACCOUNT",
+        "A bucket of another account, for failures or archive. May be repeated.",
+        "buckets",
+        multiple=True,
+    ),
+    shell.value("--queue", "ARN", "A queue of another account for segments of fan-outs.", "queue"),
+    shell.value("--grants", "STACK", "Print what other accounts grant the functions of this stack, as JSON.", "grants"),
     shell.runtime(RUNTIME),
     *(
         shell.refuses("--check", other, why="--check reads a template, and {other} is of one that is printed.")
@@ -96,10 +120,14 @@ def _printed(opened: Session) -> Report:
     given, app, module = opened.given, opened.app, _module(opened)
     deployment = Deployment(app, sys.modules[module])
     existing = _existing(opened, deployment)
-    made = SamTemplate(deployment, existing=existing, runtime=given.runtime)
+    elsewhere = _elsewhere(opened)
+    made = SamTemplate(deployment, existing=existing, runtime=given.runtime, elsewhere=elsewhere)
+    if given.grants is not None:
+        text = json.dumps(Grants(made.tables, given.grants).documents(), indent=2)
+        return Report([text], text)
     if given.before is not None:
         filters = filters_after(read_template(given.before), made, module)
-        made = SamTemplate(deployment, existing=existing, filters=filters, runtime=given.runtime)
+        made = SamTemplate(deployment, existing=existing, filters=filters, runtime=given.runtime, elsewhere=elsewhere)
     if given.role is not None:
         document = made.role(given.role)
         is_plain = given.format == PARTS
@@ -131,6 +159,22 @@ def _existing(opened: Session, deployment: Deployment) -> dict[str, ExistingTabl
         name: existing_table(name, real, streams.get(name), keys.get(name), is_source=name in sources)
         for name, real in tables.items()
     }
+
+
+def _elsewhere(opened: Session) -> OtherAccounts:
+    """What the options name in other accounts. Raises ``SettingsError``."""
+    given = opened.given
+    of_all = [each for each in given.assumed if "=" not in each]
+    named = _by_table(opened, "--assume", [each for each in given.assumed if "=" in each])
+    if len(of_all) > 1:
+        raise SettingsError(f"--assume {of_all[1]!r}: expected one role for the state and all tables.")
+    settings = Settings(
+        role=read_role("--assume", of_all[0]) if of_all else None,
+        roles={name: read_role_of_table(f"--assume {name}", text) for name, text in named.items()},
+    )
+    buckets = dict(shared_bucket("--bucket", each) for each in given.buckets)
+    account = None if given.account is None else own_account(given.account)
+    return OtherAccounts(account, settings, buckets, None if given.queue is None else shared_queue(given.queue))
 
 
 def _by_table(opened: Session, option: str, values: Sequence[str]) -> dict[str, str]:

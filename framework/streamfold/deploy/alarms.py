@@ -115,6 +115,17 @@ class Alarm(NamedTuple):
         }
 
 
+def without_writes(alarm: Alarm) -> Alarm:
+    """The alarm on a mapping of a table in another account, where CloudWatch counts the table's writes: it rises where
+    the mapping counts no poll, and has no other threshold.
+    """
+    return alarm._replace(math="", threshold=POLLS_MOST, missing="breaching") if alarm.math else alarm
+
+
+POLLS_MOST = 10**9
+"""More than the polls of an hour: four a second and shard (Lambda Developer Guide, with-ddb)."""
+
+
 def _dimensions(dimensions: Mapping[str, Any]) -> list[dict[str, Any]]:
     return [{"Name": name, "Value": value} for name, value in dimensions.items()]
 

@@ -14,7 +14,7 @@ from botocore.exceptions import BotoCoreError, ClientError, NoCredentialsError, 
 
 from streamfold.batch.manifest import Manifest
 from streamfold.engines.dynamodb_client import FORBIDDEN, plain_item, unreachable
-from streamfold.errors import EngineError, SettingsError, redacted, refusal
+from streamfold.errors import EngineError, RoleRefused, SettingsError, redacted, refusal
 from streamfold.ledger.state_keys import manifest_key
 from streamfold.parking import make_client
 from streamfold.settings import Settings
@@ -55,6 +55,10 @@ BUCKET_ARN = re.compile(r"arn:[^:]+:s3:::([^/]+)")
 FUNCTION_RESOURCE = "AWS::Lambda::Function"
 
 
+ASSUME = "sts:AssumeRole"
+"""What a person or a function needs to work by a role of another account."""
+
+
 class NotAllowed(Exception):  # noqa: N818 - named by what the line says
     """A permission to look is missing; the message is its action."""
 
@@ -64,12 +68,19 @@ class NotThere(Exception):  # noqa: N818 - named by what the line says
 
 
 class Account:
-    """The AWS account and region of the environment. ``clients``: makes the client of a service."""
+    """The AWS account and region of the environment. ``clients``: makes the client of a service, by a role too."""
 
-    def __init__(self, clients: Callable[[str], Any] = make_client) -> None:
+    def __init__(self, clients: Callable[..., Any] = make_client) -> None:
         self._make = clients
         self._clients: dict[str, Any] = {}
         self._responses: dict[tuple[str, str, str], Mapping[str, Any]] = {}
+        self._by_role: dict[str, Account] = {}
+
+    def of(self, role: str | None) -> "Account":
+        """The account of a role, as it sees that account; this one without a role."""
+        if role is None:
+            return self
+        return self._by_role.setdefault(role, Account(lambda service: self._make(service, role=role)))
 
     def ask(self, service: str, operation: str, **given: Any) -> Mapping[str, Any]:
         """The answer of a call that reads. Raises ``NotAllowed``, ``NotThere`` and ``EngineError``."""
@@ -117,6 +128,8 @@ class Account:
             if code in ABSENT:
                 raise NotThere from None
             raise EngineError(f"{service} refused {operation} with {refusal(error)}.") from None
+        except RoleRefused:
+            raise NotAllowed(ASSUME) from None
         except (NoCredentialsError, PartialCredentialsError) as error:
             raise unreachable(error) from None
         except BotoCoreError as error:

@@ -33,8 +33,11 @@ from streamfold.deploy.rules import (
 from streamfold.deploy.template_file import ABSENT
 from streamfold.derivations.derivation import derivation
 from streamfold.errors import SettingsError, manual
+from streamfold.keys.table import MAIN
+from streamfold.lambda_entry.accounts import uses_table
 from streamfold.lambda_entry.function import check_parking
-from streamfold.settings import Settings
+from streamfold.settings import ROLE_PREFIX, Settings, environment_name
+from streamfold.settings.accounts import account_of, account_of_role
 from streamfold.testing.mapping_settings import FOREVER
 
 GOOD, BAD, UNSEEN = "good", "bad", "not allowed to look"
@@ -91,6 +94,11 @@ def judged(subject: str, checks: Mapping[str, Diagnose]) -> Iterator[DoctorLine]
 # Without AWS.
 
 
+PROBLEM = "PROBLEM"
+"""How Lambda begins the last result of a mapping that it cannot work with (API Reference,
+EventSourceMappingConfiguration)."""
+
+
 def settings_fit(app: App, settings: Settings) -> Diagnosis:
     """Whether settings fit an application. Raises ``SettingsError`` as a function does at its start."""
     check_settings(app, settings)
@@ -104,6 +112,31 @@ def settings_fit(app: App, settings: Settings) -> Diagnosis:
     if texts := undeclared_names(app, settings):
         return bad(" ".join(texts), "correct the name of the variable")
     return good(f"{len(settings.origins)} are set, the others have their defaults")
+
+
+def source_account(app: App, function: LiveFunction, mapping: LiveMapping, logical: str | None) -> Diagnosis:
+    """Whether a function may work with the table of a stream that is in another account than its own."""
+    settings, own, found = function.settings, account_of(function.described["Role"]), account_of(mapping.source_arn)
+    role = None if logical is None else settings.role_of(logical)
+    variable = ROLE_PREFIX + environment_name(logical or MAIN.name)
+    if role is not None and account_of_role(role) != found:
+        return bad(
+            f"the stream is of account {found}, and {variable} or STREAMFOLD_ROLE names {role}", "name a role of it"
+        )
+    if role is None and logical is not None and uses_table(app, settings, logical):
+        return bad(
+            f"the stream is of account {found}, and handlers use its table in account {own}",
+            f"set STREAMFOLD_ROLE or {variable} to a role of account {found}; {manual('accounts')} says which",
+        )
+    if logical == MAIN.name and not settings.real_name(MAIN.name):
+        return bad(
+            "records of another account are refused, as of a test event", f"set STREAMFOLD_TABLE_MAIN={mapping.table}"
+        )
+    if str(mapping.content.get("LastProcessingResult", "")).startswith(PROBLEM):
+        return bad(
+            "Lambda cannot read the stream", "attach its policy, streamfold template --grants; and check its ARN"
+        )
+    return good(f"account {found}, {'by ' + role if role else 'of which nothing but the stream is used'}")
 
 
 def byte_code(folder: Path, runtime: str) -> Diagnosis:

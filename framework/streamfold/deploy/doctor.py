@@ -50,10 +50,12 @@ from streamfold.deploy.diagnosis import (
     partial_handlers,
     sample_value,
     settings_fit,
+    source_account,
     timeout,
 )
 from streamfold.deploy.functions import DeployedFunction, Deployment, Sort
 from streamfold.deploy.permissions import Place
+from streamfold.deploy.table_names import by_own_role
 from streamfold.engines.keys import key_attributes
 from streamfold.engines.protocol import NamedTable
 from streamfold.errors import SettingsError, manual
@@ -61,6 +63,7 @@ from streamfold.keys.table import MAIN, MARKED, NO_TRANSACTIONS, STATE
 from streamfold.ledger.state_keys import fan_outs_partition, identity_key
 from streamfold.parking import s3_location
 from streamfold.settings import Settings
+from streamfold.settings.accounts import account_of
 from streamfold.settings.readers import PREFIX
 from streamfold.testing.mapping_settings import Filters
 
@@ -101,13 +104,17 @@ class Doctor(Look):
         for function in self.functions:
             yield from self._function_lines(function)
         settings = [found for each in self.functions if (found := _readable(each)) is not None]
-        tables = TableDoctor(self.app, self.account, self.functions, self.now)
         for name in {**self.app.source_tables, **self.app.tables}:
-            yield from tables.table_lines(name, settings)
+            for role, own in by_role(settings, name):
+                yield from self._tables(role).table_lines(name, own)
         for location in sorted({each.park for each in settings if each.park is not None}):
             yield from self._parked_lines(location)
-        for state in sorted({state_name(self.app, each) for each in settings}):
-            yield from tables.state_lines(state, settings)
+        for role, own in by_role(settings, STATE.name):
+            for state in sorted({state_name(self.app, each) for each in own}):
+                yield from self._tables(role).state_lines(state, own)
+
+    def _tables(self, role: str | None) -> "TableDoctor":
+        return TableDoctor(self.app, self.account.of(role), self.functions, self.now)
 
     def _function_lines(self, function: LiveFunction) -> Iterator[DoctorLine]:
         (line,) = judged(function.name, {"settings": lambda: settings_fit(self.app, function.settings)})
@@ -149,6 +156,7 @@ class Doctor(Look):
             "mapping settings": lambda: mapping_settings(content),
             "failure destination": lambda: destination(mapping),
             "filter": lambda: self._filter(function, mapping),
+            **({"account": lambda: self._source_account(function, mapping)} if is_foreign(function, mapping) else {}),
             "readers": lambda: self._readers(function, mapping),
             "lag": lambda: self._lag(function),
             **({"failures waiting": lambda: self._failures(mapping)} if mapping.failures_to else {}),
@@ -157,7 +165,9 @@ class Doctor(Look):
     # --- the function -------------------------------------------------------------------------------------------------
 
     def _manifest(self, function: LiveFunction) -> Manifest:
-        return manifest_of(self.account, state_name(self.app, function.settings), self.app.name)
+        return manifest_of(
+            self.account.of(function.settings.role), state_name(self.app, function.settings), self.app.name
+        )
 
     def _as_high(self, function: LiveFunction, setting: str, right: str, otherwise: str) -> Diagnosis:
         """Whether a number is not below that of another function, or of one that ran before."""
@@ -177,7 +187,8 @@ class Doctor(Look):
         by_kinesis = any(each.service == KINESIS for each in function.mappings)
         kinesis = [*self.app.source_tables] if by_kinesis else []
         deployed = DeployedFunction(kind, group, self.deployment.routes(group), "")
-        granted = self.deployment.permissions(deployed, kinesis=kinesis, mapped=mapped)
+        every = self.deployment.permissions(deployed, kinesis=kinesis, mapped=mapped)
+        granted = by_own_role(every, function.settings.role_of)
         by_arn: dict[str, set[str]] = {}
         unknown: set[str] = set()
         for action, place in granted:
@@ -215,6 +226,9 @@ class Doctor(Look):
         yield from judged(location, {"parked records": lambda: self._waiting(count(), location)})
 
     # --- its mappings -------------------------------------------------------------------------------------------------
+
+    def _source_account(self, function: LiveFunction, mapping: LiveMapping) -> Diagnosis:
+        return source_account(self.app, function, mapping, logical_name(self.app, function.settings, mapping.table))
 
     def _failures(self, mapping: LiveMapping) -> Diagnosis:
         to = mapping.failures_to or ""
@@ -478,6 +492,19 @@ def state_name(app: App, settings: Settings) -> str:
     return settings.state_table or f"{app.name}-state"
 
 
+def by_role(settings: Iterable[Settings], logical: str) -> Iterator[tuple[str | None, list[Settings]]]:
+    """The settings by the role by which their functions use a table, or the state."""
+    found: dict[str | None, list[Settings]] = {}
+    for each in settings:
+        found.setdefault(each.role_of(logical), []).append(each)
+    yield from found.items()
+
+
+def is_foreign(function: LiveFunction, mapping: LiveMapping) -> bool:
+    """Whether a stream is in another account than the function that reads it."""
+    return account_of(mapping.source_arn) not in (None, account_of(function.described["Role"]))
+
+
 def real_name(settings: Settings, logical: str) -> str:
     return settings.real_name(logical) or logical
 
@@ -513,6 +540,7 @@ def arn_of(app: App, account: Account, function: LiveFunction, place: Place) -> 
         "parking bucket": lambda: bucket(settings.park),
         "parked": lambda: bucket(settings.park, "x"),
         "archive": lambda: bucket(settings.archive or place.name, "x"),
+        "role": lambda: place.name,
         "queue": lambda: next((each.source_arn for each in mappings if each.service == SQS), None),
     }
     return found[place.kind]() if place.kind in found else None

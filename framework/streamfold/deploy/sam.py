@@ -7,9 +7,9 @@ Its parts are plain JSON for CDK, Terraform and others: ``${Table.Arn}`` in a te
 import json
 from collections.abc import Iterator, Mapping, Sequence
 from functools import cached_property
-from typing import Any, Literal, NamedTuple
+from typing import Any, Literal
 
-from streamfold.deploy import alarms, rules
+from streamfold.deploy import accounts, alarms, rules
 from streamfold.deploy.choices import (
     ALARM_PARAMETERS,
     CHOICES,
@@ -36,6 +36,20 @@ from streamfold.deploy.functions import (
 )
 from streamfold.deploy.permissions import VERSION, Place, Role, permissions, policy, sid
 from streamfold.deploy.rules import as_properties
+from streamfold.deploy.table_names import (
+    ARCHIVE,
+    FAILURES,
+    NO_VALUE,
+    TEMPLATE_SECRETS,
+    OtherAccounts,
+    TableNames,
+    TemplateValue,
+    att,
+    by_own_role,
+    if_,
+    ref,
+    sub,
+)
 from streamfold.deploy.template_file import TemplateFile, Unknown
 from streamfold.derivations.derivation import derivation
 from streamfold.keys.table import STATE, Table
@@ -43,31 +57,11 @@ from streamfold.lambda_entry.queue import RING
 from streamfold.routes.route import GROUP
 from streamfold.settings.readers import PREFIX
 
-TemplateValue = Any
-"""A value of a template: plain, or a function of CloudFormation as an object."""
-SECRETS_MANAGER = "secretsmanager"
 CUT_OFF = {"AbortIncompleteMultipartUpload": {"DaysAfterInitiation": 1}}
 RETAINS = as_properties(rules.RETAINED)
 GOES = {"DeletionPolicy": "Delete", "UpdateReplacePolicy": "Delete"}
 
 
-def ref(name: str) -> TemplateValue:
-    return {"Ref": name}
-
-
-def att(name: str, attribute: str = "Arn") -> TemplateValue:
-    return {"Fn::GetAtt": [name, attribute]}
-
-
-def sub(text: str) -> TemplateValue:
-    return {"Fn::Sub": text}
-
-
-def if_(condition: str, one: TemplateValue, other: TemplateValue) -> TemplateValue:
-    return {"Fn::If": [condition, one, other]}
-
-
-NO_VALUE = ref("AWS::NoValue")
 LOG = {"Type": "AWS::Logs::LogGroup", **GOES, "Properties": as_properties(rules.LOG_RULES)}
 USE_KEY = if_(
     "OwnKey", {"Sid": "UseKey", "Effect": "Allow", "Action": ["kms:Decrypt"], "Resource": ref("KeyArn")}, NO_VALUE
@@ -78,7 +72,6 @@ SAMPLED = {
     "Daily": {"Type": "Schedule", "Properties": {"Schedule": rules.DAILY, "Input": '{"sample": 2000, "tolerance": 60}'}}
 }
 PLACES: Mapping[str, TemplateValue] = {
-    "state": att(STATE_RESOURCE),
     "failure bucket": att("FailureBucket"),
     "parking bucket": att("FailureBucket"),
     "failures": sub("${FailureBucket.Arn}/aws/lambda/*"),
@@ -89,81 +82,10 @@ PLACES: Mapping[str, TemplateValue] = {
 """Places that an application has once."""
 
 
-class TemplateSecret(NamedTuple):
-    """A secret that the functions of a template may read."""
-
-    parameter: str  # with its name in Secrets Manager
-    condition: str
-
-    @property
-    def setting(self) -> TemplateValue:
-        return if_(self.condition, sub(f"secretsmanager:${{{self.parameter}}}"), NO_VALUE)
-
-    @property
-    def arn(self) -> TemplateValue:
-        """Secrets Manager adds six letters to the name (User Guide, Secret ARN)."""
-        place = "arn:${AWS::Partition}:secretsmanager:${AWS::Region}:${AWS::AccountId}"
-        return sub(f"{place}:secret:${{{self.parameter}}}-??????")
-
-
-TEMPLATE_SECRETS = {
-    "audit_key": TemplateSecret("AuditKeySecret", "SignsHistory"),
-    "search_password": TemplateSecret("SearchPasswordSecret", "SearchesAsUser"),
-}
-"""By the settings that refer to them."""
-
-
-class TableNames(NamedTuple):
-    """What the tables of a deployment are called in its template. ``existing``: those that are there already."""
-
-    deployment: Deployment
-    existing: Mapping[str, ExistingTable]
-
-    def resource(self, logical: str) -> str:
-        return self.deployment.resource_of(logical)
-
-    def arn(self, logical: str) -> TemplateValue:
-        """The ARN of a table of the application, or of the state."""
-        if logical == STATE.name:
-            return att(STATE_RESOURCE)
-        if logical in self.existing:
-            existing = self.existing[logical]
-            if existing.stream and not existing.on_kinesis:  # the ARN of its stream has its region and account
-                return existing.stream.partition("/stream/")[0]
-            return sub(f"arn:${{AWS::Partition}}:dynamodb:${{AWS::Region}}:${{AWS::AccountId}}:table/{existing.name}")
-        region = self.deployment.app.tables[logical].region
-        if region is not None:
-            parameter = self.resource(logical) + "Name"
-            return sub(f"arn:${{AWS::Partition}}:dynamodb:{region}:${{AWS::AccountId}}:table/${{{parameter}}}")
-        return att(self.resource(logical))
-
-    def stream_arn(self, logical: str) -> TemplateValue:
-        existing = self.existing.get(logical)
-        return existing.stream if existing else att(self.resource(logical), "StreamArn")
-
-    def event(self, logical: str) -> str:
-        return f"{self.resource(logical)}Stream"
-
-    def real(self, logical: str) -> TemplateValue:
-        """The name of a table in the account."""
-        if logical in self.existing:
-            return self.existing[logical].name
-        if self.deployment.app.tables[logical].region is not None:
-            return ref(self.resource(logical) + "Name")
-        return ref(self.resource(logical))
-
-    @property
-    def with_permissions(self) -> dict[str, Any]:
-        """The tables whose streams or keys need permissions of their own, and where secrets are."""
-        kinesis = [name for name, table in self.existing.items() if table.on_kinesis]
-        encrypted = [name for name, table in self.existing.items() if table.key]
-        return {"kinesis": kinesis, "encrypted": encrypted, "secrets": dict.fromkeys(TEMPLATE_SECRETS, SECRETS_MANAGER)}
-
-
 class SamTemplate:
     """The template of a deployment. ``existing``: tables that are there already, by logical name. ``filters``: those of
-    mappings in place of the generated ones, by function and table. Raises ``SettingsError`` for an application of which
-    two things would have one name.
+    mappings in place of the generated ones, by function and table. ``elsewhere``: what is in other accounts. Raises
+    ``SettingsError`` for an application of which two things would have one name, and for what a function cannot use.
     """
 
     def __init__(
@@ -173,13 +95,16 @@ class SamTemplate:
         existing: Mapping[str, ExistingTable] | None = None,
         filters: Mapping[tuple[str, str], Filter] | None = None,
         runtime: str = RUNTIME,
+        elsewhere: OtherAccounts = OtherAccounts(),  # noqa: B008 - a value
     ) -> None:
         deployment.check_names()
         self.deployment = deployment
         self.existing = existing or {}
-        self.tables = TableNames(deployment, self.existing)
+        self.elsewhere = elsewhere
+        self.tables = TableNames(deployment, self.existing, elsewhere)
         self.given_filters = filters or {}
         self.runtime = runtime
+        accounts.check_template(self.tables)
 
     @cached_property
     def functions(self) -> Sequence[DeployedFunction]:
@@ -192,17 +117,19 @@ class SamTemplate:
         for table in self.deployment.tables:
             if table.name not in self.existing:
                 resources[self.tables.resource(table.name)] = self._table(table)
-        resources[STATE_RESOURCE] = _stored(dict.fromkeys(STATE.attributes, "S"), STATE.attributes, STATE.ttl)
+        if self.tables.has_state:
+            resources[STATE_RESOURCE] = _stored(dict.fromkeys(STATE.attributes, "S"), STATE.attributes, STATE.ttl)
         for each in self.functions:
             resources |= self._with_function(each)
-        for name, real in self.watched_tables.items():
+        for name, real in self.tables.watched.items():
             for alarm in alarms.OF_TABLE:
                 resources[f"{name}{alarm.name}"] = alarm.resource(name, {alarm.of: real}, NOTIFIED)
-        resources |= dashboards(self.functions, resources, self.watched_tables)
+        resources |= dashboards(self.functions, resources, self.tables.watched)
         for topic in TOPICS.values():
             resources |= topic.resources
-        resources |= _bucket("FailureBucket", {"ExpirationInDays": ref("FailureDays")})
-        if any(each.archives for each in self.functions):
+        if FAILURES not in self.elsewhere.buckets:
+            resources |= _bucket("FailureBucket", {"ExpirationInDays": ref("FailureDays")})
+        if any(each.archives for each in self.functions) and ARCHIVE not in self.elsewhere.buckets:
             resources |= _bucket("ArchiveBucket", {})
         return {
             "AWSTemplateFormatVersion": "2010-09-09",
@@ -214,11 +141,6 @@ class SamTemplate:
             "Resources": resources,
             "Outputs": _outputs(resources),
         }
-
-    @property
-    def watched_tables(self) -> dict[str, TemplateValue]:
-        own = {self.tables.resource(table.name): self.tables.real(table.name) for table in self.deployment.tables}
-        return {**own, STATE_RESOURCE: ref(STATE_RESOURCE)}
 
     def filter(self, function: DeployedFunction, logical: str) -> Filter:
         """The filter of a function's mapping of a table."""
@@ -264,9 +186,12 @@ class SamTemplate:
                 given = {}
                 if table:
                     given = {"mapping": ref(f"{name}{self.tables.event(table)}"), "table": self.tables.real(table)}
+                if table and accounts.counts_writes_elsewhere(self.tables, table):
+                    alarm = alarms.without_writes(alarm)  # noqa: PLW2901 - of this table
                 own = dimensions(alarm, service=ref("Application"), function=ref(name), **given)
                 found[f"{name}{several}{alarm.name}"] = alarm.resource(name, own, NOTIFIED)
-        found = {**(_queue(function) if function.sort == QUEUE else {}), **found}
+        own_queue = function.sort == QUEUE and self.elsewhere.queue is None
+        found = {**(_queue(function) if own_queue else {}), **found}
         if (condition := self.condition(function)) is not None:
             for resource in found.values():
                 resource["Condition"] = condition
@@ -293,17 +218,18 @@ class SamTemplate:
     def environment(self, function: DeployedFunction) -> dict[str, TemplateValue]:
         """The variables of a function."""
         found = {variable: self.tables.real(name) for name, variable in self.deployment.environment_names.items()}
-        found |= {STATE_TABLE: ref(STATE_RESOURCE), PREFIX + "OLDER_CODE": ref("OlderCode")}
+        found |= {STATE_TABLE: self.tables.state, PREFIX + "OLDER_CODE": ref("OlderCode")}
+        found |= self.elsewhere.variables
         if function.sort in (STREAM, QUEUE):
             found |= {
                 PREFIX + "GROUP": function.group or GROUP,
-                PREFIX + "PARK": sub("s3://${FailureBucket}/parked"),
+                PREFIX + "PARK": self.elsewhere.location(FAILURES, "/parked") or sub("s3://${FailureBucket}/parked"),
                 PREFIX + "RETENTION_DAYS": ref("RetentionDays"),
             }
             if function.fans_out:
-                found[PREFIX + "JOBS"] = ref(function.queue)
+                found[PREFIX + "JOBS"] = self.elsewhere.queue_url or ref(function.queue)
             if function.archives:
-                found[PREFIX + "ARCHIVE"] = sub("s3://${ArchiveBucket}")
+                found[PREFIX + "ARCHIVE"] = self.elsewhere.location(ARCHIVE) or sub("s3://${ArchiveBucket}")
             if function.searches:
                 found |= {
                     PREFIX + "SEARCH": ref("SearchEndpoint"),
@@ -318,39 +244,43 @@ class SamTemplate:
     def _events(self, function: DeployedFunction) -> dict[str, Any]:
         if function.sort == STREAM:
             return {self.tables.event(name): self._stream_event(function, name) for name in function.subscribed}
-        return _messages_of(function.queue) if function.sort == QUEUE else SAMPLED
+        return _messages_of(self.elsewhere.queue or att(function.queue)) if function.sort == QUEUE else SAMPLED
 
     def _stream_event(self, function: DeployedFunction, logical: str) -> dict[str, Any]:
         existing = self.existing.get(logical)
         criteria = self.filter(function, logical).criteria
         kinesis = existing is not None and existing.on_kinesis
+        failures = self.resource_of_place(Place("failure bucket"))
         of_mapping = *rules.mapping_rules(kinesis=kinesis).values(), rules.DESTINATION_TYPE
         return {
             "Type": "Kinesis" if kinesis else "DynamoDB",
             "Properties": {
                 "Stream": self.tables.stream_arn(logical),
                 **({} if criteria is None else {"FilterCriteria": criteria}),
-                **as_properties(of_mapping, {rules.DESTINATION.property: att("FailureBucket")}),
+                **as_properties(of_mapping, {rules.DESTINATION.property: failures}),
             },
         }
 
     def statements(self, function: DeployedFunction) -> list[TemplateValue]:
         """What the role of a function allows: the calls that its handlers make, and those of its mapping."""
         granted = self.deployment.permissions(function, **self.tables.with_permissions)
-        document = policy(granted, lambda place: self.resource_of_place(place, function))
-        return [*map(_if_named, document["Statement"]), USE_KEY]
+        own = by_own_role(granted, self.elsewhere.role_of)
+        document = policy(own, lambda place: self.resource_of_place(place, function))
+        return [*_conditioned(self.elsewhere, document["Statement"]), USE_KEY]
 
     def role(self, kind: Literal["operate", "read"]) -> dict[str, Any]:
         """The policy of a person who operates the application, or reads only."""
         granted = permissions(self.deployment.app, Role(kind), **self.tables.with_permissions)
         found = policy(granted, self.resource_of_place)
-        return {**found, "Statement": [*map(_if_named, found["Statement"]), USE_KEY]}
+        return {**found, "Statement": [*_conditioned(self.elsewhere, found["Statement"]), USE_KEY]}
 
     def resource_of_place(self, place: Place, function: DeployedFunction | None = None) -> TemplateValue:
         """The ARN of a place in this template."""
+        if (shared := self.elsewhere.arn_of(place)) is not None:
+            return shared
         match place.kind:
-            case "table":
-                return self.tables.arn(place.name)
+            case "table" | "state":
+                return self.tables.arn(STATE.name if place.kind == "state" else place.name)
             case "stream":
                 return self.tables.stream_arn(place.name)
             case "key":
@@ -413,14 +343,18 @@ class SamTemplate:
         return found | ALARM_PARAMETERS | {choice.name: choice.parameter for choice in CHOICES}
 
 
+def _conditioned(elsewhere: OtherAccounts, statements: Sequence[TemplateValue]) -> Iterator[TemplateValue]:
+    return (elsewhere.conditioned(_if_named(each)) for each in statements)
+
+
 def _if_named(statement: TemplateValue) -> TemplateValue:
     # Without a secret, the ARN would be that of all secrets whose names have six letters.
     named = {sid(Place("secret", name)): each for name, each in TEMPLATE_SECRETS.items()}
     return if_(named[statement["Sid"]].condition, statement, NO_VALUE) if statement["Sid"] in named else statement
 
 
-def _messages_of(queue: str) -> dict[str, Any]:
-    messages = {"Queue": att(queue), **as_properties(rules.MESSAGE_RULES.values())}
+def _messages_of(queue: TemplateValue) -> dict[str, Any]:
+    messages = {"Queue": queue, **as_properties(rules.MESSAGE_RULES.values())}
     again = {"Schedule": rules.AGAIN, "Input": json.dumps(RING)}
     return {
         "Messages": {"Type": "SQS", "Properties": messages},

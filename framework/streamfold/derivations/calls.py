@@ -45,6 +45,7 @@ PlaceKind = Literal[
     "secret",  # that a setting refers to, by the setting's name
     "log",  # of the function itself
     "account",  # calls that name no resource
+    "role",  # of another account, by its ARN
 ]
 """What a place is."""
 

@@ -135,8 +135,10 @@ FORBIDDEN = ("AccessDeniedException", "AccessDenied")
 SET_REGION = "set AWS_DEFAULT_REGION, or region in the AWS profile."
 
 
-def make_client(endpoint_url: str | None = None, region: str | None = None) -> Any:
+def make_client(endpoint_url: str | None = None, region: str | None = None, role: str | None = None) -> Any:
     """A low-level DynamoDB client with bounded time-outs and retries, for the environment's region or another.
+
+    role: the ARN of a role that the client's calls are made by, in place of the credentials of the process.
 
     Raises ``EngineError`` when no region is set.
     """
@@ -148,12 +150,21 @@ def make_client(endpoint_url: str | None = None, region: str | None = None) -> A
         user_agent=None if os.environ.get(NAMED) else USER_AGENT,
     )
     try:
-        client = boto3.client("dynamodb", endpoint_url=endpoint_url, region_name=region, config=config)
+        client = session(role).client("dynamodb", endpoint_url=endpoint_url, region_name=region, config=config)
     except NoRegionError:
         raise EngineError(f"No AWS region is set: {SET_REGION}") from None
     except (BotoCoreError, ValueError) as error:
         raise EngineError(f"The DynamoDB client cannot be made: {error}") from None
     return retry_closed(client)
+
+
+def session(role: str | None) -> Any:
+    """What makes clients that work by a role, or with the credentials of the process."""
+    if role is None:
+        return boto3
+    from streamfold.engines.assumed_role import session_of  # few applications use tables of another account
+
+    return session_of(role)
 
 
 def unreachable(error: Exception) -> EngineError:
@@ -432,7 +443,9 @@ def _units(operation: str, redacted: Sequence[Mapping[str, Any]]) -> tuple[float
 class Calls:
     """Makes calls for an engine. ``tables`` maps logical names to the table and its real name.
 
-    ``regional`` makes the client of a table that is in another region, when that table is first used.
+    ``regional`` makes the client of a table that is in another region or account, from the region and the role, when
+    that table is first used. ``role_of`` gives the role of a table by its logical name; ``client`` works by that of the
+    state.
     """
 
     def __init__(
@@ -441,13 +454,15 @@ class Calls:
         tables: Mapping[str, tuple[Table, str]],
         state_table: str,
         pause: Callable[[float], None] = time.sleep,
-        regional: Callable[[str], Any] = lambda region: make_client(region=region),
+        regional: Callable[..., Any] = lambda region=None, role=None: make_client(region=region, role=role),
+        role_of: Callable[[str], str | None] = lambda _: None,
     ) -> None:
-        check_real_names(tables, state_table)
+        check_real_names(tables, state_table, role_of)
         self._answered: tuple[Mapping[str, Any], float] = {}, 0.0  # the last response's metadata, and when it came
         self.client = client
         self.regional = regional
-        self._others: dict[str, Any] = {}
+        self.role_of = role_of
+        self._others: dict[tuple[str | None, str | None], Any] = {}
         self._lock = Lock()
         self.requests: Requests = Requests({**tables, STATE.name: (STATE, state_table)}, state_table)
         self._encodings = {id(client): self._encoding_of(client)}  # by client, which the engine keeps
@@ -458,15 +473,21 @@ class Calls:
             client.close()
 
     def _client(self, key: RowKey | StateKey) -> Any:
-        """The client of the region that a row's table is in."""
-        region = None if isinstance(key, StateKey) else self.requests.tables[key[0]][0].region
-        if region is None:
+        """The client of the region and the account that a row's table is in."""
+        return self.client if isinstance(key, StateKey) else self.client_of(key[0])
+
+    def client_of(self, logical: str) -> Any:
+        """The client that calls about a table are made by."""
+        table = self.requests.tables[logical][0]
+        region, role = table.region, self.role_of(logical)
+        if region is None and role == self.role_of(STATE.name):
             return self.client
         with self._lock:  # boto3's default session makes clients for one thread at a time
-            if region not in self._others:
-                other = self._others[region] = self.regional(region)
+            if (region, role) not in self._others:
+                other = self.regional(region) if role is None else self.regional(region, role)
+                self._others[region, role] = other
                 self._encodings[id(other)] = self._encoding_of(other)
-            return self._others[region]
+            return self._others[region, role]
 
     def _encoding_of(self, client: Any) -> RequestEncoding:
         return RequestEncoding(client, [real for _, real in self.requests.tables.values()])

@@ -4,7 +4,7 @@ No template matches the key of an item of the framework's own.
 """
 
 import re
-from collections.abc import Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from decimal import Decimal
 from types import MappingProxyType
 from typing import Any, Literal, NamedTuple, get_args
@@ -12,6 +12,7 @@ from typing import Any, Literal, NamedTuple, get_args
 from streamfold.errors import DeclarationError, HandlerError, SettingsError, shown
 from streamfold.keys.key_part import KeyValue
 from streamfold.settings import TABLE_PREFIX, environment_name
+from streamfold.settings.accounts import account_of_role
 from streamfold.settings.limits import NAME_BYTES_MAX
 
 KeyType = Literal["S", "N", "B"]
@@ -320,18 +321,27 @@ def check_variables(names: Iterable[str]) -> None:
             )
 
 
-def check_real_names(tables: Mapping[str, tuple[Table, str]], state_table: str | None = None) -> None:
-    """Raises ``SettingsError`` where two declared tables, or one and the state, are really one."""
-    known: dict[tuple[str, str | None], str] = {}
+def check_real_names(
+    tables: Mapping[str, tuple[Table, str]],
+    state_table: str | None = None,
+    role_of: Callable[[str], str | None] = lambda _: None,
+) -> None:
+    """Raises ``SettingsError`` where two declared tables, or one and the state, are really one.
+
+    role_of: the role by which a table is used, by its logical name. Roles of two accounts use two tables of one name.
+    """
+    known: dict[tuple[str, str | None, str | None], str] = {}
+    of_state = account_of_role(role_of(STATE.name))
     for name, (table, real) in tables.items():
         if name == STATE.name:
             continue
-        if real == state_table and table.region is None:
+        account = account_of_role(role_of(name))
+        if real == state_table and table.region is None and account == of_state:
             raise SettingsError(
                 f"Table {name!r} and the state table are both {real!r}: every note of the state would be a record of "
                 "the application's stream. Give the state a table of its own, STREAMFOLD_STATE_TABLE."
             )
-        other = known.setdefault((real, table.region), name)
+        other = known.setdefault((real, table.region, account), name)
         if other != name:
             raise SettingsError(
                 f"Tables {other!r} and {name!r} are both {real!r}, and its records would go to the first alone: "

@@ -19,7 +19,7 @@ from streamfold.batch.report import Response, response_of
 from streamfold.derivations.derivation import contributing, derivation
 from streamfold.engines.deadline import time_left
 from streamfold.engines.dynamodb import DynamoEngine
-from streamfold.engines.dynamodb_client import Consumed, Meter, make_client, table_id
+from streamfold.engines.dynamodb_client import Consumed, Meter, make_client
 from streamfold.errors import (
     REDACTED,
     EngineError,
@@ -33,12 +33,14 @@ from streamfold.errors import (
 )
 from streamfold.keys.table import MAIN
 from streamfold.lambda_entry import collect_in_batches
+from streamfold.lambda_entry.accounts import LOCAL_ACCOUNT, SourceAccounts
 from streamfold.lambda_entry.telemetry import Processed, log, log_counts, measuring, observer, start_log
 from streamfold.parking import FileParking, Parking, open_parking
 from streamfold.records.envelope import Origins, records_of
 from streamfold.routes.application import Application
 from streamfold.runtime import Knowledge, Runtime, SendingPace, Threads
 from streamfold.settings import Settings
+from streamfold.settings.readers import PREFIX
 
 if TYPE_CHECKING:
     from streamfold.batch.already_applied import Redelivery
@@ -58,8 +60,8 @@ OPENTELEMETRY = "opentelemetry.trace"
 """The module of OpenTelemetry's API that every SDK imports (extra ``otel``)."""
 SAMPLE_TABLE = "ExampleTableWithStream"
 """The table of the sample event that Lambda's console and documentation give."""
-LOCAL_ACCOUNT = "000000000000"
-"""The account of DynamoDB Local and of LocalStack: their events are sent by hand, and are no samples."""
+ROLE = PREFIX + "ROLE"
+"""The variable of the role that the first client works by."""
 
 
 _prepared: list[Any] = []  # the client that was made at init, until a function takes it
@@ -69,12 +71,12 @@ def prepare() -> None:
     """Makes the client, at init. Without a region none is made: the first invocation fails, with the reason."""
     if not _prepared and not _functions:
         with suppress(EngineError):
-            _prepared.append(make_client())
+            _prepared.append(make_client(role=os.environ.get(ROLE)))
 
 
-def taken_client() -> Any:
+def taken_client(settings: Settings) -> Any:
     """The client that was made at init, once, or a new one."""
-    return _prepared.pop() if _prepared else make_client()
+    return _prepared.pop() if _prepared else make_client(role=settings.role)
 
 
 class Function:
@@ -89,7 +91,7 @@ class Function:
     def __init__(self, app: Application, settings: Settings, client: Any = None) -> None:
         self.app = app
         self.settings = settings
-        self.client = client or taken_client()
+        self.client = client or taken_client(settings)
         self.engine: DynamoEngine | None = None
         self.segment_queue: SegmentQueue | None = None
         self.function_arn: object = None  # of the invocation
@@ -196,7 +198,7 @@ class Function:
             self.settings,
             self.warn,
             self.app.watched_tables,
-            identify=lambda name: table_id(self.client, name),
+            identify=SourceAccounts(self.app, self.settings, self._client_of, lambda: self.function_arn).identify,
             check_adopted=self._check_adopted,
         )
 
@@ -216,6 +218,9 @@ class Function:
             f"nothing is derived. Is it the application's table? Then set STREAMFOLD_TABLE_MAIN={real}."
         )
 
+    def _client_of(self, role: str | None) -> Any:
+        return self.client if role == self.settings.role else make_client(role=role)
+
     def warn(self, text: str) -> None:
         """Logs a warning once, without content of items: the warnings of two items may then be one text."""
         if (shown := public(text)) not in self.warned:
@@ -230,7 +235,7 @@ class Function:
             for name, table in self.app.tables.items()
         }
         state_table = self.settings.state_table or f"{self.app.name}-state"
-        engine = DynamoEngine(self.client, tables, state_table)
+        engine = DynamoEngine(self.client, tables, state_table, role_of=self.settings.role_of)
         if self.meter is None and self.settings.observe != "off":
             self.meter = Meter(self.client)
         # Without the main table's name the engine serves one batch: the next one may give the name.
@@ -306,7 +311,8 @@ def _verified(app: Application, event: Any, context: Any, client: Any) -> dict[s
     for text in undeclared_names(app, settings):
         _warn(text)
     tables = {name: (table, settings.real_name(name) or name) for name, table in app.tables.items()}
-    engine = DynamoEngine(client or taken_client(), tables, settings.state_table or f"{app.name}-state")
+    state_table = settings.state_table or f"{app.name}-state"
+    engine = DynamoEngine(client or taken_client(settings), tables, state_table, role_of=settings.role_of)
     runtime = Runtime(app, engine, settings, warn=_warn, context=context, seconds_left=time_left(context))
     engine.deadline = runtime
     collect_in_batches()

@@ -125,9 +125,9 @@ class Origins:
     if the table must not be adopted.
 
     ``warn`` is called once about records without an ARN. ``others`` are tables that hold no sources: their records are
-    accepted, because recordings may have some. ``identify`` gives the id of the table of a real name. It is called once
-    for each stream, so again when a table has a new stream. ``sources`` has an entry for every table that was seen. A
-    second kind of source is refused, because versions of the two do not compare.
+    accepted, because recordings may have some. ``identify`` gives the id of a table, from its real name and the ARN of
+    its stream. It is called once for each stream, so again when a table has a new stream. ``sources`` has an entry for
+    every table that was seen. A second kind of source is refused, because versions of the two do not compare.
     """
 
     def __init__(
@@ -136,7 +136,7 @@ class Origins:
         settings: Settings,
         warn: Callable[[str], None] = lambda _: None,
         others: Mapping[str, Table] = MappingProxyType({}),
-        identify: Callable[[str], str | None] = lambda _: None,
+        identify: Callable[[Table, str, Any], str | None] = lambda *_: None,
         check_adopted: Callable[[str, Any], None] = lambda *_: None,
     ) -> None:
         self.tables = tables
@@ -146,7 +146,11 @@ class Origins:
         self.settings = settings
         named = {**self.others, **tables}
         if len(named) > 1:
-            check_real_names({name: (table, settings.real_name(name) or name) for name, table in named.items()})
+            check_real_names(
+                {name: (table, settings.real_name(name) or name) for name, table in named.items()},
+                None,
+                settings.role_of,
+            )
         self.adopted: str | None = settings.real_name(MAIN.name)
         self.sources: dict[str, Seen] = {}
         self._warn = warn
@@ -191,7 +195,7 @@ class Origins:
         """The table of a real name. Raises ``RecordError`` for one that is unknown, or known from another source."""
         table = {**self.others, **self.tables}[self._logical(real, arn, check)]
         if table.name in self.tables:
-            self._see(table, Seen(source, real, self._identify(real) if source == STREAM else None))
+            self._see(table, Seen(source, real, self._identify(table, real, arn) if source == STREAM else None))
         return table
 
     def _see(self, table: Table, seen: Seen) -> None:

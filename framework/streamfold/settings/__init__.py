@@ -5,14 +5,16 @@ from types import MappingProxyType
 from typing import Any, NamedTuple
 
 from streamfold.errors import SettingsError
+from streamfold.settings.accounts import OWN, read_role_of_table
 from streamfold.settings.limits import ACTIONS_MAX, LANES_MAX, STOP_SECONDS
 from streamfold.settings.readers import PREFIX, READERS, RETENTION_DAYS_MIN, SecretReference, read_text
 
 TABLE_PREFIX = PREFIX + "TABLE_"
 INDEX_PREFIX = PREFIX + "INDEX_"
 PUBLISH_PREFIX = PREFIX + "PUBLISH_"
-NAMED = {"tables": TABLE_PREFIX, "indexes": INDEX_PREFIX, "destinations": PUBLISH_PREFIX}
-"""Settings that give real names and addresses, with the prefixes of their variables."""
+ROLE_PREFIX = PREFIX + "ROLE_"
+NAMED = {"tables": TABLE_PREFIX, "indexes": INDEX_PREFIX, "destinations": PUBLISH_PREFIX, "roles": ROLE_PREFIX}
+"""Settings that give real names, addresses and roles, with the prefixes of their variables."""
 NO_NAMES: Mapping[str, str] = MappingProxyType({})
 SECRETS = ("search_password", "audit_key")
 """Settings whose values are never shown; a reference to a secret is."""
@@ -20,11 +22,13 @@ TEXTS = {
     "tables": "real names of tables, STREAMFOLD_TABLE_<NAME>",
     "indexes": "real names of search indexes, STREAMFOLD_INDEX_<NAME>",
     "destinations": "addresses of buses, topics and queues, STREAMFOLD_PUBLISH_<NAME>: an ARN, or the URL of a queue",
+    "roles": "roles of other accounts by which single tables are used, STREAMFOLD_ROLE_<NAME>; own: none",
     "app": (
         "the application that commands work on, MODULE:NAME; if not set, streamfold_app of pyproject.toml, or "
         "handlers:app"
     ),
     "engine": "a local state that lambda_handler works on instead of DynamoDB, embedded:FILE",
+    "role": "role of another account by which the state and all tables are used",
     "state_table": "real name of the state table; <application>-state if not set",
     "group": "the group of handlers that this function runs; all if not set",
     "epoch": (
@@ -83,8 +87,10 @@ class Settings(NamedTuple):
     tables: Mapping[str, str] = NO_NAMES
     indexes: Mapping[str, str] = NO_NAMES
     destinations: Mapping[str, str] = NO_NAMES
+    roles: Mapping[str, str] = NO_NAMES
     app: str | None = None
     engine: str | None = None
+    role: str | None = None
     state_table: str | None = None
     group: str | None = None
     epoch: int = 0
@@ -118,7 +124,8 @@ class Settings(NamedTuple):
             if names := _names_of(name):
                 prefix = NAMED[names]
                 named = environment_name(name[len(prefix) :]).lower()  # as ``real_name`` looks for it
-                if values[names].setdefault(named, read_text(name, text)) != text:
+                read = read_role_of_table if names == "roles" else read_text
+                if values[names].setdefault(named, read(name, text)) != text:
                     raise SettingsError(
                         f"Setting {name} is given twice, in two spellings and with two values: keep one."
                     )
@@ -132,6 +139,11 @@ class Settings(NamedTuple):
     def real_name(self, logical: str) -> str | None:
         """The real name that is set for a table; the environment knows it in upper case only."""
         return self.tables.get(logical) or self.tables.get(environment_name(logical).lower())
+
+    def role_of(self, logical: str) -> str | None:
+        """The role by which a table is used, or the state; None: with the credentials of the process."""
+        own = self.roles.get(logical) or self.roles.get(environment_name(logical).lower())
+        return None if own == OWN else own or self.role
 
     def real_index(self, logical: str) -> str | None:
         """The real name that is set for a search index; None if none is."""
@@ -202,6 +214,11 @@ def _expected(setting: str) -> str:
 def undeclared_tables(settings: Settings, declared: Iterable[str]) -> list[str]:
     """The warnings about settings that give the real name of an undeclared table."""
     return _undeclared(settings.tables, {logical: logical for logical in declared}, TABLE_PREFIX, "table")
+
+
+def undeclared_roles(settings: Settings, declared: Iterable[str]) -> list[str]:
+    """The warnings about settings that give the role of an undeclared table."""
+    return _undeclared(settings.roles, {logical: logical for logical in declared}, ROLE_PREFIX, "table")
 
 
 def undeclared_indexes(settings: Settings, declared: Mapping[str, str]) -> list[str]:

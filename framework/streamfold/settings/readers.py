@@ -9,6 +9,7 @@ from typing import Any, NamedTuple
 from urllib.parse import urlsplit
 
 from streamfold.errors import SettingsError, shortened
+from streamfold.settings.accounts import read_role
 from streamfold.settings.limits import ACTIONS_MAX, CALL_SECONDS_MAX, LANES_MAX
 
 PREFIX = "STREAMFOLD_"
@@ -225,6 +226,7 @@ def _names(name: str, text: str) -> tuple[str, ...]:
 READERS: dict[str, Callable[[str, str], Any]] = {
     "app": read_text,
     "engine": _engine,
+    "role": read_role,
     "state_table": read_text,
     "group": read_text,
     "epoch": _whole(0, EPOCH_MAX),

@@ -4,6 +4,7 @@ from collections.abc import Sequence
 from pathlib import Path
 
 from streamfold.app import App
+from streamfold.deploy.check.accounts import check_roles
 from streamfold.deploy.check.alarms import check_alarms
 from streamfold.deploy.check.functions import check_functions
 from streamfold.deploy.check.mappings import check_mappings
@@ -24,6 +25,6 @@ def check_template(
     ``builds``: the folder of built functions, whose byte code is looked at.
     """
     review = Review(template, Deployment(app, module), module, runtime, builds)
-    for check in (check_functions, check_mappings, check_stores, check_policies, check_alarms):
+    for check in (check_functions, check_mappings, check_stores, check_roles, check_policies, check_alarms):
         check(review)
     return sorted(dict.fromkeys(review.findings), key=lambda each: each.level != WRONG)

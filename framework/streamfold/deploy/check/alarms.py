@@ -7,6 +7,7 @@ from typing import Any, NamedTuple
 
 from streamfold.deploy import alarms
 from streamfold.deploy.alarms import NO_POLLS, Alarm
+from streamfold.deploy.check.accounts import roles_of
 from streamfold.deploy.check.review import FoundFunction, Review, described
 from streamfold.deploy.functions import QUEUE, STATE_TABLE, STREAM
 from streamfold.deploy.rules import (
@@ -20,6 +21,7 @@ from streamfold.deploy.rules import (
     number,
 )
 from streamfold.deploy.template_file import ABSENT, Resource, Unknown
+from streamfold.keys.table import STATE
 from streamfold.settings.limits import SECONDS_A_DAY
 from streamfold.testing.alarms import parsed, value_of
 
@@ -90,10 +92,11 @@ def _of_queues(review: Review, found: FoundFunction) -> Iterator[ExpectedAlarm]:
 def _tables(review: Review) -> dict[str, str]:
     """The tables that are written to, by what they are called, with the text of their dimension."""
     found: dict[str, str] = {}
-    regional = [name for name, table in review.deployment.app.tables.items() if table.region is None]
-    own = [variable for name, variable in review.deployment.environment_names.items() if name in regional]
+    variables = {STATE.name: STATE_TABLE, **review.deployment.environment_names}
+    far = [name for name, table in review.deployment.app.tables.items() if table.region is not None]
     for each in review.of(STREAM):
-        for variable in (*own, STATE_TABLE):
+        role_of = roles_of(review, each).role_of  # the metrics of another account are there
+        for variable in [variables[name] for name in variables if name not in far and role_of(name) is None]:
             value = review.variable(each, variable)
             resource = review.template.resource_of(value)
             if resource is not None:

@@ -8,11 +8,14 @@ from functools import cached_property
 from itertools import product
 from typing import Any, NamedTuple
 
+from streamfold.deploy.check.accounts import roles_of
 from streamfold.deploy.check.review import FoundFunction, Review, described, referred_secret
 from streamfold.deploy.check.stores import statements
+from streamfold.deploy.deployed import queue_arn_url
 from streamfold.deploy.functions import DESCRIBE, STATE_TABLE
 from streamfold.deploy.permissions import Permission, Place
 from streamfold.deploy.rules import ENCRYPTED_REQUESTS, TRUSTED
+from streamfold.deploy.table_names import ACCOUNT, QUEUE_ARN, by_own_role
 from streamfold.deploy.template_file import ABSENT, PSEUDO, VARIABLE, Resource, Unknown, written_location
 from streamfold.errors import SettingsError
 from streamfold.settings import SECRETS
@@ -182,6 +185,8 @@ def _conditions(condition: Any) -> list[str]:
 def _holds(key: str, value: Any) -> bool:
     if key.lower() == "aws:securetransport":
         return str(value).lower() == "true"
+    if key.lower() == "aws:resourceaccount" and all(ACCOUNT.fullmatch(str(each)) for each in _several(value)):
+        return True  # of a bucket of another account: its ARN does not say whose it is
     own = all("${AWS::" in str(each) for each in _several(value))
     return key.lower() in ALWAYS_HOLD and (own or key.lower().endswith(("orgid", "viaservice")))
 
@@ -206,6 +211,7 @@ WORDS = {
     "secret": "the secret of the setting {}",
     "log": "the function's log group",
     "account": "the account",
+    "role": "the role {}",
 }
 """How a message names a place."""
 
@@ -375,7 +381,8 @@ class _Places:
         """The permissions that the function needs, of the places that its settings name."""
         stores = {name: each.store for name, each in self._secrets.items()}
         kinesis = set(self._on_kinesis())
-        found = self.review.deployment.permissions(self.found.function, kinesis=kinesis, secrets=stores)
+        granted = self.review.deployment.permissions(self.found.function, kinesis=kinesis, secrets=stores)
+        found = by_own_role(granted, roles_of(self.review, self.found).role_of)
         settings = {"queue": PREFIX + "JOBS", "parked": PREFIX + "PARK"}
         without = {kind for kind, name in settings.items() if name not in self.found.variables}
         if "LoggingConfig" not in self.found.resource.properties:
@@ -438,11 +445,9 @@ class _Places:
                 before, slash, _ = resource.partition("/stream/")
                 return resource in self.sources or bool(slash and self._is_table(self._table_variable(place), before))
             case "queue":
-                jobs = self.review.variable(self.found, PREFIX + "JOBS")
-                queue = self.review.template.resource_of(jobs)
-                return resource in self.sources or (
-                    queue is not None and self.review.template.is_arn_of(queue, resource)
-                )
+                return self._is_queue(resource)
+            case "role":
+                return resource == place.name
             case "search":
                 return resource.endswith(f"/{place.name}") and ":domain/" in resource
             case "key" | "account" | "dead letters":
@@ -457,6 +462,13 @@ class _Places:
                     or self.review.template.is_arn_of(named, resource)
                 )
         return self._is_in_bucket(place, resource)
+
+    def _is_queue(self, resource: str) -> bool:
+        jobs = self.review.variable(self.found, PREFIX + "JOBS")
+        queue = self.review.template.resource_of(jobs)
+        if queue is None and QUEUE_ARN.fullmatch(resource):  # of another account
+            return resource in self.sources or queue_arn_url(resource) == jobs
+        return resource in self.sources or (queue is not None and self.review.template.is_arn_of(queue, resource))
 
     def _is_known(self, place: Place) -> bool:
         """Whether the template says what a place is."""
