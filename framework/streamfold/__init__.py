@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any
 
 from streamfold.app import App
 from streamfold.derivations.audit.options import AUDIT
-from streamfold.derivations.search.options import Document, Part, Parts
+from streamfold.derivations.search.options import Document
 from streamfold.errors import StreamfoldError, Unprocessable
 from streamfold.keys.key import Key
 from streamfold.keys.table import Table
@@ -20,6 +20,7 @@ from streamfold.router import Router
 from streamfold.routes.aggregates import Added, Ordered
 from streamfold.routes.effects import Add, Delete, Put, Row
 from streamfold.routes.lookups import Lookup
+from streamfold.routes.parts import Every, Newest, Part, Parts
 from streamfold.routes.shipped_aggregates import Average, Collect, Count, Distinct, First, Latest, Max, Min, Sum, Top
 
 if TYPE_CHECKING:
@@ -36,7 +37,7 @@ __all__ = [
     # what a handler returns or yields
     "Row", "Put", "Add", "Delete", "Document",
     # what a handler gets beside its item
-    "Lookup", "Now",
+    "Lookup", "Every", "Newest", "Now",
     # days of a time zone
     "local_day", "local_week", "local_month", "local_day_bounds",
     # what a row makes of its sources

@@ -19,6 +19,7 @@ from streamfold.records.change import EVENTS, Event
 from streamfold.routes.aggregates import SMALLEST_KEY, Ties
 from streamfold.routes.declaration import (
     CommonOptions,
+    GivenReads,
     Into,
     Keys,
     caller,
@@ -31,6 +32,7 @@ from streamfold.routes.declaration import (
 )
 from streamfold.routes.effects import Add, Delete, Put, Row
 from streamfold.routes.lookups import INLINE, Lookups
+from streamfold.routes.parts import GivenParts
 from streamfold.routes.route import GROUP, RETRY, Kind, Policy, Route
 
 P = ParamSpec("P")
@@ -61,6 +63,8 @@ class Router(ItemDeclarations, ReaderDeclarations, PublishDeclarations):
         shards: int | None = None,
         lookup: Lookups | None = None,
         inline: int = INLINE,
+        parts: GivenParts = (),
+        optional: bool = False,
         **common: Unpack[CommonOptions],
     ) -> Callable[[RowsHandler], RowsHandler]:
         """Declares a materialized view: rows of aggregates over sources, such as ``Sum``, exact under every change.
@@ -70,17 +74,20 @@ class Router(ItemDeclarations, ReaderDeclarations, PublishDeclarations):
         spreads a hot row over that number of rows, by the field ``{shard:02d}`` of the target;
         ``streamfold.read.sharded`` reads them as one. ``lookup`` names items that the item refers to, which the
         function gets after it; ``inline`` is the number of items that changes of these visit before their records are
-        acknowledged. See ``streamfold docs lookups``.
+        acknowledged. See ``streamfold docs lookups``. ``parts`` names keys of items of the source's partition, which
+        the function gets after the item as ``Parts``, all of them or the ``Newest``; with ``optional=True`` it is
+        called without the item too while there are parts. See ``streamfold docs collections``.
         """
 
         def made(keys: Keys, at: str) -> tuple[Keys, ViewOptions]:
             targets = target_keys(into, at)
             return targets, ViewOptions(checked_shards(shards, keys, targets, at))
 
-        return self._decorator("view", VIEW, sources, common, made, looked_up=(lookup, inline))
+        reads = GivenReads((lookup, inline), (parts, optional))
+        return self._decorator("view", VIEW, sources, common, made, reads=reads)
 
     @with_targets
-    def index(
+    def index(  # noqa: PLR0913 - one call declares all, by name
         self,
         *sources: Key,
         into: Into,
@@ -91,6 +98,8 @@ class Router(ItemDeclarations, ReaderDeclarations, PublishDeclarations):
         on_conflict: OnConflict | Key = "report",
         lookup: Lookups | None = None,
         inline: int = INLINE,
+        parts: GivenParts = (),
+        optional: bool = False,
         **common: Unpack[CommonOptions],
     ) -> Callable[[RowsHandler], RowsHandler]:
         """Declares index items in the base table: each row has one source item and plain attributes.
@@ -101,16 +110,20 @@ class Router(ItemDeclarations, ReaderDeclarations, PublishDeclarations):
         ``ties="largest key"``, the largest one. The row's attribute ``conflict`` lists what the other items would show.
         ``on_conflict`` chooses what a conflict does besides: ``"report"`` logs and counts the record that causes it,
         ``"park"`` parks that record, and a key keeps a row of this key as long as the conflict lasts. See
-        ``streamfold docs unique``. ``lookup`` and ``inline`` are as in a view.
+        ``streamfold docs unique``. ``lookup``, ``inline``, ``parts`` and ``optional`` are as in a view.
         """
 
         def made(_: Keys, at: str) -> tuple[Keys, Unique | None]:
             targets = target_keys(into, at)
+            if optional and by is not None:
+                raise DeclarationError(
+                    f"index at {at} has by={by!r} and optional=True: claims are ordered by an attribute of the item, "
+                    "which may not be there. Leave by= out, or derive the attribute onto a row that is there."
+                )
             return targets, checked_unique(unique, by, on_conflict, smallest, ties, targets, at)
 
-        return self._decorator(
-            "index", INDEX, sources, common, made, beside=conflict_routes, looked_up=(lookup, inline)
-        )
+        reads = GivenReads((lookup, inline), (parts, optional))
+        return self._decorator("index", INDEX, sources, common, made, beside=conflict_routes, reads=reads)
 
     @overload
     def on(
@@ -171,6 +184,7 @@ class Router(ItemDeclarations, ReaderDeclarations, PublishDeclarations):
         of: Key | None = None,
         lookup: Lookups | None = None,
         inline: int = INLINE,
+        parts: GivenParts = (),
         **common: Unpack[CommonOptions],
     ) -> Callable[[RowsHandler], RowsHandler]:
         """Declares derived attributes of the application's own items.
@@ -180,14 +194,13 @@ class Router(ItemDeclarations, ReaderDeclarations, PublishDeclarations):
         function gives ``Row``s like the function of a view; names of the template of ``of`` fill its key. An absent
         item is never created. An item that appears later, or is put without the attributes or with old ones, is
         corrected. No other attribute is touched. ``audit`` and ``changed=`` ignore derived attributes, and no handler
-        of attributes sees any. ``lookup`` and ``inline`` are as in a view.
+        of attributes sees any. ``lookup``, ``inline`` and ``parts`` are as in a view.
         """
         if of is not None and not isinstance(of, Key):
             raise DeclarationError(f"attributes(..., of={of!r}): expected the Key of the items that get them.")
         options = AttributesOptions(of)
-        return self._decorator(
-            "attributes", ATTRIBUTES, sources, common, lambda *_: ((), options), looked_up=(lookup, inline)
-        )
+        reads = GivenReads((lookup, inline), (parts, False))
+        return self._decorator("attributes", ATTRIBUTES, sources, common, lambda *_: ((), options), reads=reads)
 
     def declare(
         self,

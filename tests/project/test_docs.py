@@ -144,6 +144,7 @@ def test_the_way_of_reading_rows_works(project: Path) -> None:
 RUN = (
     "docs/aggregates.md",
     "docs/attributes.md",
+    "docs/collections.md",
     "docs/lookups.md",
     "docs/audit.md",
     "docs/failures.md",

@@ -13,11 +13,11 @@ from uuid import UUID
 import pytest
 
 from streamfold import App, Item, Key, Lookup, Parts, Put, Router, Row, Sum, TypedChange
-from streamfold.derivations.search.options import Part
 from streamfold.errors import DeclarationError, HandlerError
 from streamfold.records.images import Image, WatchedImage
 from streamfold.records.values import encode
 from streamfold.routes.declaration import with_typed_items
+from streamfold.routes.parts import Part
 from streamfold.testing import HandlerFails, Twin
 from tests.helpers.records import change, item
 

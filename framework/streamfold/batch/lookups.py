@@ -22,6 +22,7 @@ from streamfold.batch.report import Failing
 from streamfold.commit.ledger_units import HandlerFailure, ReadItem
 from streamfold.commit.referents import Asked, LookedUp, look_up
 from streamfold.derivations.derivation import contributing, derived
+from streamfold.errors import EngineUnavailable
 from streamfold.ledger.contribution import Contribution, LedgerItem
 from streamfold.ledger.schema import Schema
 from streamfold.ledger.step import Step
@@ -104,6 +105,8 @@ class StepsWithReferents:
         after, error, times = derived(route, looked_up.image, trying.fields, self.schema, looked_up.at)
         if error := looked_up.error or error:
             self.failing.fails(change, route, error)
+            while trying.changes and isinstance(error, EngineUnavailable):  # the store, not the image, is at fault
+                self.failing.fails(trying.changes.pop(), route, error)
             return None
         look_for_expiry(self.runtime, route, change, after)
         look_for_silence(self.runtime, route, asked.item[0], looked_up.references)

@@ -17,6 +17,7 @@ from streamfold.ledger.state_keys import manifest_key
 from streamfold.records.envelope import Seen, described
 from streamfold.routes.application import Application
 from streamfold.routes.lookups import LOOKUP
+from streamfold.routes.parts import GATHERED
 from streamfold.routes.route import Kind, Route
 from streamfold.runtime import DeltasMark, Knowledge, Runtime, StoredSchema
 from streamfold.settings import Settings
@@ -114,8 +115,8 @@ def check_retired(before: ByName, now: ByName, gone: Collection[str], kinds: Map
 
 
 def _written(entry: ManifestEntry) -> list[str]:
-    # Several handlers may look up the same item, so lookups are no targets that are written.
-    return [target for target in _targets(entry) if not target.startswith(LOOKUP)]
+    # Several handlers may look up or gather the same item, so these are no targets that are written.
+    return [target for target in _targets(entry) if not target.startswith((LOOKUP, GATHERED))]
 
 
 def _targets(entry: ManifestEntry) -> list[str]:
@@ -531,7 +532,7 @@ def _entry(route: Route) -> ManifestEntry:
         **route.kind.identity(route),
         "group": route.group,
         "sources": [key.stored_name for key in route.sources],
-        # Lookups, and the time, are among the targets, because earlier code, which knows no references, compares these.
+        # What others a handler reads, and the time, are among the targets, because earlier code compares these.
         "targets": [*(key.stored_name for key in route.writes), *route.stored_lookups],
         "contested": [target.key.stored_name for target in route.targets if target.multi_source],
         "owned": [target.key.stored_name for target in route.targets if target.owned],

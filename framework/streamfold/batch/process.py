@@ -18,7 +18,7 @@ from streamfold.batch.stored_schema import keep_schema
 from streamfold.commit.buckets import empty_unvisited, learn_shared, note_unvisited
 from streamfold.commit.committer import Committer
 from streamfold.commit.outcome import HELD, Failed, Failure, Held, Outcome, Triage
-from streamfold.commit.plan import Plan, pack
+from streamfold.commit.plan import Deferred, Plan, pack
 from streamfold.commit.transactions import note_times
 from streamfold.derivations.derivation import Finishing, Planned, Planning, Work, derivation
 from streamfold.errors import EngineError, EngineUnavailable, HandlerError, RecordError, SettingsError, SwitchedOff
@@ -26,6 +26,7 @@ from streamfold.records.change import Change, times_of
 from streamfold.records.envelope import Origins, RawRecord, Seen, number_of, records_of
 from streamfold.records.values import EXACT
 from streamfold.routes.application import Application, unknown_handler
+from streamfold.routes.parts import PART
 from streamfold.routes.route import REFERENT, Route, by_kind
 from streamfold.runtime import Knowledge, Runtime
 from streamfold.settings import Settings, undeclared_indexes, undeclared_roles, undeclared_tables
@@ -52,6 +53,7 @@ class Batch:
         self.steps = Steps(runtime, self.work, self.failing, self.done)
         self.redelivery = redelivery
         self.referents: list[Work] = []  # items that others refer to, and that changed in what handlers read of them
+        self.parts: list[Work] = []  # items that others gather, likewise
 
     def plan(self) -> Plan:
         """Derives every handler's effects and plans them.
@@ -67,10 +69,10 @@ class Batch:
             for route in dict.fromkeys(item.off):
                 self._put_aside(route, item)
             for work in item.works(item.others) if item.others else ():
-                if work.role != REFERENT:
+                if (read_by := self._read_by(work)) is None:
                     works.setdefault(work.route, []).append(work)
                 elif self._counts(work):
-                    self.referents.append(work)
+                    read_by.append(work)
         planned = Planned()
         if works:
             planning = Planning(self.runtime, self.failing.fails, self._hold, self._count)
@@ -91,16 +93,37 @@ class Batch:
     def _hold(self, route: Route, changes: Collection[Change]) -> None:
         self.failing.failed += [Failed(change, route, Held(HELD)) for change in changes]
 
-    def _counts(self, work: Work) -> bool:
-        """Whether a change of a referent reaches items that refer to it; a record that cannot be read fails."""
-        from streamfold.batch.referrers import counts  # few batches have one
+    def _read_by(self, work: Work) -> list[Work] | None:
+        """Where items are collected whose changes visit other items; None for the work of a kind."""
+        if work.role == REFERENT:
+            return self.referents
+        return self.parts if work.role == PART and work.route.kind.contributes else None
 
+    def _counts(self, work: Work) -> bool:
+        """Whether a change of an item reaches those that read it; a record that cannot be read fails."""
+        from streamfold.batch import collections, referrers  # few batches have one
+
+        counts = referrers.counts if work.role == REFERENT else collections.counts
         try:
             return counts(work)
         except RecordError as error:
             for change in work.changes:
                 self.failing.fails(change, work.route, error)
             return False
+
+    def visit_others(self, outcome: Outcome, finishing: Finishing) -> Sequence[Deferred]:
+        """Visits the items that read those which changed. Returns the work that remains for ``finish``."""
+        deferred: Sequence[Deferred] = ()
+        if self.referents:
+            from streamfold.batch.referrers import visit_referrers  # few batches have one
+
+            visited, deferred = visit_referrers(self.referents, finishing)
+            outcome += visited
+        if self.parts:
+            from streamfold.batch.collections import visit_roots  # few batches have one
+
+            outcome += visit_roots(self.parts, finishing, outcome.stepped)
+        return deferred
 
     def _count(self, word: str, route: Route) -> None:
         self.report.count(word, route.name)
@@ -197,14 +220,7 @@ def process_changes(
         outcome = committer.carry_out(plan)
         outcome.failed[:0] = batch.failed
         finishing = Finishing(runtime, triage, pending_work)
-        deferred = plan.deferred
-        if batch.referents:
-            from streamfold.batch.referrers import visit_referrers  # few batches have one
-
-            visited, further = visit_referrers(batch.referents, finishing)
-            outcome += visited
-            deferred = (*deferred, *further)
-        outcome += finish(deferred, batch.subscribed, finishing)
+        outcome += finish((*plan.deferred, *batch.visit_others(outcome, finishing)), batch.subscribed, finishing)
     if runtime.pace.sharing and runtime.known.deltas is None:
         with suppress(EngineUnavailable):  # the next batch that meets others notes it
             open_deltas(runtime)

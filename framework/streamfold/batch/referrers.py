@@ -25,7 +25,7 @@ from types import MappingProxyType
 from typing import TYPE_CHECKING, Any, NamedTuple, cast
 
 from streamfold.batch.report import finish
-from streamfold.batch.visits import VisitedItem, Visits, record_of_item, synthetic_change
+from streamfold.batch.visits import Visit, VisitedItem, Visits, record_of_item, synthetic_change
 from streamfold.commit.outcome import Failed, Outcome, explained, lacks_the_record
 from streamfold.commit.pending import PendingWork
 from streamfold.commit.plan import Deferred
@@ -36,6 +36,7 @@ from streamfold.jobs.fan_outs import ROWS, SEGMENTS, FanOuts, Paged, segment_bou
 from streamfold.jobs.job import Job, JobSegment
 from streamfold.ledger.contribution import BEFORE_ALL, referrer, stored_key_text
 from streamfold.ledger.state_keys import backlinks_partition, fan_out_id
+from streamfold.ledger.step import Step
 from streamfold.records.change import Change, ItemKey, times_of
 from streamfold.routes.route import SOURCE, Fields, Route
 from streamfold.runtime import Runtime
@@ -115,6 +116,7 @@ class Referrers:
 
     runtime: Runtime
     named: dict[Referrer, list[ItemKey]] = field(default_factory=dict)
+    skips_absent: bool = False  # nothing is written for an item that is not there and contributes nothing
 
     def add(self, route: Route, referent: ItemKey, texts: Iterable[str]) -> list[Referrer]:
         """Adds the items of backlinks of a referent."""
@@ -164,14 +166,18 @@ class Referrers:
         units, outcome = [], Outcome()
         for visit in visits.read(wanted):
             outcome.failed += visit.failed
-            if visit.steps:
-                units.append(visits.unit(visit, visit.steps))
+            if steps := [step for step in visit.steps if not (self.skips_absent and _is_absent(visit, step))]:
+                units.append(visits.unit(visit, steps))
                 visits.desk.note(visit)
         outcome += visits.commit(units)
         outcome += finish((), (), Finishing(runtime, lambda failed: failed, visits.pending_work))
         outcome.done.clear()  # these are of items that were visited, not of the batch
         outcome.fresh.clear()
         return outcome
+
+
+def _is_absent(visit: Visit, step: Step) -> bool:
+    return visit.source is None and not (step.route.optional or visit.differs(step))
 
 
 def listed(runtime: Runtime, route: Route, referent: ItemKey, most: int) -> list[str]:
@@ -204,6 +210,16 @@ def visit_referrers(works: Sequence[Work], finishing: Finishing) -> tuple[Outcom
                 asked.setdefault(each, []).append(work)
         if fault.error is not None:
             outcome.failed += finishing.failures(work.changes, work.route, explained(work.route, fault.error))
+    outcome += visit_for(referrers, asked, finishing)
+    changes_of = {each: [change for work in own for change in work.changes] for each, own in asked.items()}
+    return outcome, referrers.deferred(changes_of)
+
+
+def visit_for(
+    referrers: Referrers, asked: Mapping[Referrer, Sequence[Work]], finishing: Finishing, *, one_name: bool = False
+) -> Outcome:
+    """Visits items for the changes of others. ``one_name``: an item is parked once, whichever change visits it."""
+    outcome, runtime = Outcome(), finishing.runtime
     with ItemFault() as fault:
         visited = referrers.visit()
         wrong, visited.failed = visited.failed, []
@@ -211,10 +227,9 @@ def visit_referrers(works: Sequence[Work], finishing: Finishing) -> tuple[Outcom
         for failed in wrong:
             causes = asked.get(Referrer(failed.change.item, failed.route), [])
             changes = [change for work in causes for change in work.changes]
-            reported = finishing.triage(
-                VisitFailed.of(failed, runtime, _version(changes), max(times_of(changes), default=None))
-            )
-            if reported is not None:  # the referents' records are not to blame: they are retried, and never parked
+            version = BEFORE_ALL if one_name else _version(changes)
+            reported = finishing.triage(VisitFailed.of(failed, runtime, version, max(times_of(changes), default=None)))
+            if reported is not None:  # the records of the others are not to blame: they are retried, and never parked
                 outcome.failed += [Failed(change, failed.route, reported.error) for change in changes]
     if fault.error is not None:
         outcome.failed += [
@@ -222,8 +237,7 @@ def visit_referrers(works: Sequence[Work], finishing: Finishing) -> tuple[Outcom
             for work in {id(work): work for some in asked.values() for work in some}.values()
             for failure in finishing.failures(work.changes, work.route, fault.error)
         ]
-    changes_of = {each: [change for work in own for change in work.changes] for each, own in asked.items()}
-    return outcome, referrers.deferred(changes_of)
+    return outcome
 
 
 def finished(route: Route, deferred: Sequence[Deferred], finishing: Finishing) -> Outcome:

@@ -41,6 +41,7 @@ class Steps(ImageSource):
     pending_work: PendingWork = field(default_factory=PendingWork)
     schema: Schema = field(init=False)
     known_lives: Lives | None = field(init=False)
+    notes_steps: bool = field(init=False)
     emptying: Container[str] = field(init=False)  # handlers whose steps note the rows that they may leave empty
     _named: dict[tuple[str, ItemKey], NamedRows] = field(default_factory=dict)
     _with_referents: StepsWithReferents | None = None
@@ -49,6 +50,7 @@ class Steps(ImageSource):
         self.schema, runtime = self.runtime.known.schema, self.runtime
         self.known_lives = Lives(runtime.known.lives) if runtime.rows_expire else None
         self.emptying = self.runtime.emptying_handlers
+        self.notes_steps = runtime.application.gathers
 
     def units(self, applied: AlreadyApplied) -> list[Unit]:
         """The units of all items that are not applied already; reads state only where an old image is not known."""

@@ -269,7 +269,7 @@ class Visits(ImageSource):
             )
             for each in read
             for route, fields in each.wanted.handlers
-            if route.planned_from_ledger
+            if route.planned_from_ledger and not self.emptied  # of an item that is taken for absent nothing is read
         ]
         found = look_up(self.runtime, asked, notes=not self.dry_run) if asked else ()
         return {(each.item, each.route.name): one for each, one in zip(asked, found, strict=True)}

@@ -289,11 +289,12 @@ def _export_estimate(opened: Session, what: str, state: str) -> Report:
     export = session.export_of(settings, tables, given.export)
     engine = session.open_memory(app, settings)
     engine.put_sources((line.key, line.image, BEFORE_ALL) for line in export.sample(SAMPLE_ITEMS) if line.image)
-    if looking := [route for route in routes if route.lookups]:
-        engine.source_tables.update(each.key.table.name for route in looking for each in route.lookups)
+    if looking := [route for route in routes if route.reads_others]:
+        engine.source_tables.update(key.table.name for route in looking for key in route.reads)
         note(
-            f"Items that {handlers_text([route.name for route in looking])} looks up are looked for in a sample of the "
-            "export only: most of their rows are missing from this estimate. Without --export it reads them all."
+            f"Items that {handlers_text([route.name for route in looking])} looks up or gathers are looked for in a "
+            "sample of the export only: most of their rows are missing from this estimate. Without --export it reads "
+            "them all."
         )
     dry = Pages(opened.runtime_on(engine), names, always=what == REBUILD, dry_run=True)
     items = [json.dumps(item, default=str) for item in engine.items(tables[0])]

@@ -457,14 +457,14 @@ def _exports_report(opened: Session) -> Report:
 
 
 def _spark_lacks(app: Application, route: Route) -> bool:
-    # A worker has one item at a time: it cannot make rows of items and those that they look up.
-    return not route.kind.contributes or any(each.lookups for each in verified_routes(app, [route]))
+    # A worker has one item at a time: it cannot make rows of items and those that they look up or gather.
+    return not route.kind.contributes or any(each.planned_from_ledger for each in verified_routes(app, [route]))
 
 
 def _why_not_exported(app: Application, route: Route) -> str:
     """The reason why a handler cannot be compared by exports."""
     if route.kind.contributes and _spark_lacks(app, route):
-        return "--runner spark does not join items with those that they look up: leave --runner out"
+        return "--runner spark does not join items with those that they look up or gather: leave --runner out"
     if not derivation(route).reconciles:
         return f"it is of kind {route.kind}, and follows from changes, which exports do not contain"
     if derivation(route).joins_items:

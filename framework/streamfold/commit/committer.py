@@ -312,6 +312,7 @@ class Committer:
     ) -> None:
         self.runtime = runtime = source.runtime
         self.progress = Progress(source.pending_work, triage, source.known_lives)
+        self.progress.notes_steps = source.notes_steps
         self.source = source
         self.visits = source.visits
         self.rounds_max = TRIES_MAX - 1 if self.visits else TRIES_MAX

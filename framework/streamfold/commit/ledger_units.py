@@ -91,6 +91,7 @@ class ImageSource(Follows):
     runtime: Runtime
     pending_work: PendingWork
     dry_run: bool = False
+    notes_steps: bool = False  # the outcome notes whose contributions were written
 
     @property
     @abstractmethod

@@ -8,7 +8,7 @@ from datetime import UTC, datetime
 from decimal import DecimalException
 from operator import itemgetter
 from traceback import walk_tb
-from typing import Any, NamedTuple, Self, TypeVar
+from typing import TYPE_CHECKING, Any, NamedTuple, Self, TypeVar
 
 from streamfold.errors import (
     REDACTED,
@@ -34,6 +34,9 @@ from streamfold.parking import ERROR_LETTERS_MAX, Parked
 from streamfold.records.change import Change
 from streamfold.routes.route import Policy, Route
 from streamfold.runtime import Runtime
+
+if TYPE_CHECKING:
+    from streamfold.records.change import ItemKey
 
 ITEM_LENGTH_MAX = 400
 """Letters of an item's key in a message; a key may have 3,072 bytes."""
@@ -197,6 +200,7 @@ class Outcome:
         self.done: list[Change] = []  # changes that the state already had
         self.fresh: list[Change] = []  # changes that the batch itself committed
         self.counts: Counts = {}  # by a kind's word (``Derivation.says``) and handler
+        self.stepped: set[tuple[ItemKey, str]] = set()  # items and handlers whose contribution was written, if noted
 
     def tally(self, handler: str) -> Tallies:
         """The rows of a handler, to be counted up."""

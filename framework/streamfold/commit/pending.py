@@ -16,6 +16,7 @@ from streamfold.keys.table import STATE, is_in_state
 from streamfold.ledger.contribution import Contribution, LedgerItem, pending_rows, stored_rows
 from streamfold.ledger.difference import entries_by_row
 from streamfold.ledger.lives import Lives
+from streamfold.ledger.step import Step
 from streamfold.records.change import Change, ItemKey
 from streamfold.routes.route import ROWS_LOST, Route
 from streamfold.runtime import Runtime
@@ -271,6 +272,11 @@ def _each(causes: Causes) -> list[ChangeAndHandler]:
     return [(change, route) for route in routes for change in changes]
 
 
+def _last_steps(unit: Unit) -> Sequence[Step]:
+    # A page of a large step is no step yet.
+    return () if unit.partial else unit.steps
+
+
 class Progress:
     """The outcome of a plan while it is carried out."""
 
@@ -288,6 +294,7 @@ class Progress:
         self.known: list[Unit] = []  # units whose claims existed before
         self.waiting: dict[tuple[StateKey, str], Unit] = {}  # that put deltas, by ledger item and handler
         self.partly_applied = False  # the ledger had the steps of some handlers of an item
+        self.notes_steps = False  # whose contributions are written is noted
         self._taken_back: dict[int, set[str]] = {}  # handlers whose steps were, by unit
 
     def commit(self, transaction: Transaction) -> None:
@@ -302,6 +309,8 @@ class Progress:
             total.removed += tally.removed * times
             total.unchanged += 0 if tally.written or tally.removed else times
         self.pending_work.commit(units, rows)
+        if self.notes_steps:
+            self.outcome.stepped |= {(each.item, step.route.name) for each in units for step in _last_steps(each)}
         if type(rows[-1] if rows else None) is SwapText:  # at the end, if there is one
             self._put_deltas(transaction)
         if self.lives is not None and self.lives.matter:
@@ -326,6 +335,7 @@ class Progress:
         """A handler's part of a unit whose step was taken back, and is counted no more; None if there was no unit."""
         if (unit := self.waiting.pop((key, route.name), None)) is None:
             return None
+        self.outcome.stepped.discard((unit.item, route.name))
         tallies = [tally for tally in unit.tallies if tally.handler == route.name]
         counted = self.outcome.fresh
         for tally in tallies:

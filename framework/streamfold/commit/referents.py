@@ -104,7 +104,27 @@ def look_up(runtime: Runtime, asked: Sequence[Asked], *, notes: bool = True) -> 
         known |= _read(runtime, [*wanted])
         for each in coming:
             each.referents = {name: (key, known[key]) for name, key in each.references.items()}
-    return [each.looked_up(runtime) for each in looking]
+    found = [each.looked_up(runtime) for each in looking]
+    return _with_parts(runtime, asked, found) if any(each.route.parts for each in asked) else found
+
+
+def _with_parts(runtime: Runtime, asked: Sequence[Asked], found: Sequence[LookedUp]) -> list[LookedUp]:
+    """The items with their parts, which are read when their handlers are called."""
+    from streamfold.commit.collections import RootItem, with_parts  # few handlers gather parts
+
+    gathering = [number for number, each in enumerate(asked) if each.route.parts and found[number].error is None]
+    roots = [RootItem(asked[number].route, asked[number].item, asked[number].fields) for number in gathering]
+    images = (_root_image(asked[number], found[number]) for number in gathering)
+    known = dict(zip(gathering, with_parts(runtime, roots, images), strict=True))
+    return [each._replace(image=known[number]) if number in known else each for number, each in enumerate(found)]
+
+
+def _root_image(asked: Asked, found: LookedUp) -> Image | None:
+    # None: the handler is not called, whatever the parts are.
+    if found.image:
+        return found.image
+    optional = asked.route.optional and not asked.image and all(each.optional for each in asked.route.lookups)
+    return ABSENT if optional else None
 
 
 def _missing(runtime: Runtime, looking: _Looking) -> list[PutState]:

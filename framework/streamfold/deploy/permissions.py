@@ -111,9 +111,9 @@ def of_route(route: Route, function: Role) -> Permissions:
     """The permissions of a route in a function or for a person, beside those that all of them take."""
     kind = derivation(route)
     if function.kind == "stream":
-        return kind.process_calls(route) | _of_lookups(route) | _of_fan_outs(route)
+        return kind.process_calls(route) | _of_others(route) | _of_fan_outs(route)
     if function.kind == "queue":
-        return kind.process_calls(route) | _of_lookups(route) if fans_out(route) else NO_CALLS
+        return kind.process_calls(route) | _of_others(route) if fans_out(route) else NO_CALLS
     if function.kind == "verifier":
         return _verified(route) if kind.contributes else NO_CALLS
     return _operated(route, kind) if function.kind == "operate" else _read(route, kind)
@@ -121,7 +121,7 @@ def of_route(route: Route, function: Role) -> Permissions:
 
 def _operated(route: Route, kind: Derivation) -> Permissions:
     """Redrives, as functions process changes; and backfills, rebuilds, repairs and retirements."""
-    calls = beside_searches(kind.process_calls(route)) | _of_lookups(route) | _of_fan_outs(route)
+    calls = beside_searches(kind.process_calls(route)) | _of_others(route) | _of_fan_outs(route)
     calls |= _of_searches(route, "Get", "Post", "Put", "Delete")
     if kind.reconciles:
         calls |= kind.reconcile_calls(route) | dynamodb(STATE, "PutItem")  # a run's job and segments
@@ -138,7 +138,7 @@ def _read(route: Route, kind: Derivation) -> Permissions:
         calls = calls.union(*(dynamodb(place, "DescribeTable") for place in tables_of(route.sources)))
     if kind.contributes or kind.indexes(route):
         calls = calls.union(*(dynamodb(place, "BatchGetItem") for place in tables_of(route.reads)))
-    return calls
+    return calls | _gathered(route)
 
 
 def _verified(route: Route) -> Permissions:
@@ -146,7 +146,7 @@ def _verified(route: Route) -> Permissions:
     sources = (dynamodb(place, "Scan", "BatchGetItem") for place in tables_of(route.sources))
     referents = (dynamodb(place, "BatchGetItem") for place in tables_of(route.referents))
     expiring = (dynamodb(table_of(key), "BatchGetItem") for key in route.into if key.table.ttl is not None)
-    return dynamodb(STATE, "Scan", "BatchGetItem").union(*sources, *referents, *expiring)
+    return dynamodb(STATE, "Scan", "BatchGetItem").union(*sources, *referents, *expiring) | _gathered(route)
 
 
 def _of_searches(route: Route, *methods: str) -> Permissions:
@@ -160,13 +160,18 @@ def _of_fan_outs(route: Route) -> Permissions:
     return frozenset([Permission("sqs:SendMessage", QUEUE)]) | dynamodb(STATE, "PutItem")
 
 
-def _of_lookups(route: Route) -> Permissions:
-    """Reads referents, keeps backlinks of them, and reads the items that refer to one that changed."""
-    if not route.lookups:
+def _of_others(route: Route) -> Permissions:
+    """Reads what a handler gets beside its item, keeps backlinks of referents, and reads the items that are visited."""
+    if not route.reads_others:
         return NO_CALLS
-    backlinks = dynamodb(STATE, "PartiQLInsert", "DeleteItem", "Query")
+    backlinks = dynamodb(STATE, "PartiQLInsert", "DeleteItem", "Query") if route.lookups else NO_CALLS
     read = (dynamodb(place, "BatchGetItem") for place in tables_of(route.reads))
-    return backlinks.union(*read)
+    return backlinks.union(*read) | _gathered(route)
+
+
+def _gathered(route: Route) -> Permissions:
+    """Reads the parts of an item."""
+    return NO_CALLS.union(*(dynamodb(place, "BatchGetItem", "Query") for place in tables_of(route.part_keys)))
 
 
 def of_deltas(routes: Iterable[Route], every: Iterable[Route]) -> Permissions:

@@ -27,7 +27,9 @@ from streamfold.errors import DeclarationError
 from streamfold.keys.key import Key
 from streamfold.keys.table import Table, is_name
 from streamfold.routes.declaration import (
+    NO_READS,
     CommonOptions,
+    GivenReads,
     Keys,
     Made,
     caller,
@@ -40,7 +42,8 @@ from streamfold.routes.declaration import (
 )
 from streamfold.routes.effects import Row
 from streamfold.routes.lookups import INLINE as ITEMS_INLINE
-from streamfold.routes.lookups import NO_LOOKUPS, GivenLookups, Lookups
+from streamfold.routes.lookups import Lookups
+from streamfold.routes.parts import GivenParts
 from streamfold.routes.route import Kind, Route
 
 P = ParamSpec("P")
@@ -68,7 +71,7 @@ class Declarations:
         made: Made,
         *,
         beside: Callable[[Route], Sequence[Route]] = lambda _: (),
-        looked_up: GivenLookups = NO_LOOKUPS,
+        reads: GivenReads = NO_READS,
     ) -> Callable[[T], T]:
         """A decorator that adds the route of its handler, and further routes ``beside`` it."""
         check_options(name, common)
@@ -78,7 +81,7 @@ class Declarations:
                 check_plain(handler, coroutines=kind.takes_coroutines)
             else:
                 check_handler(handler, name)
-            route = declared_route(name, kind, sources, common, made, source_line(handler), handler, looked_up)
+            route = declared_route(name, kind, sources, common, made, source_line(handler), handler, reads=reads)
             self._add(route, *beside(route))
             return handler
 
@@ -215,7 +218,7 @@ class ReaderDeclarations(Declarations):
         self,
         *sources: Key,
         to: str,
-        parts: Sequence[Key] = (),
+        parts: GivenParts = (),
         id: str | None = None,  # noqa: A002 - the word of the index
         mapping: str | None = None,
         fields: FieldTypes | None = None,
@@ -245,9 +248,10 @@ class ReaderDeclarations(Declarations):
 
         def made(keys: Keys, at: str) -> tuple[Keys, SearchOptions]:
             given = IndexOptions(mapping, fields, settings, deletes, skip_equal, replaces)
-            return (), checked_search(keys, at, to, parts, id, given)
+            return (), checked_search(keys, at, to, id, given)
 
-        return self._decorator("search", SEARCH, sources, common, made, looked_up=(lookup, inline))
+        reads = GivenReads((lookup, inline), (parts, False))
+        return self._decorator("search", SEARCH, sources, common, made, reads=reads)
 
     def feed(
         self,

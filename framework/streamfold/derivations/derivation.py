@@ -438,7 +438,7 @@ def contributing(route: Route) -> Contributing:
 
 def passes_over(route: Route, image: Mapping[str, Any]) -> bool:
     """Whether a handler of rows is not given an item: the application's writers put the item among the rows."""
-    return route.reads_rows and is_writers(image)
+    return route.reads_rows and bool(image) and is_writers(image)
 
 
 def contributed(route: Route, image: Image, fields: Fields, schema: Schema) -> Contribution:

@@ -3,15 +3,19 @@
 Nothing here uses the planner, the ledger or a store: it can be checked by comparing it with the declarations.
 """
 
+from collections import defaultdict
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from functools import lru_cache
 from typing import Any, NamedTuple, Protocol
 
 from streamfold.engines.protocol import StoredItem
+from streamfold.keys.key import child_fields
 from streamfold.keys.table import Table
 from streamfold.records.change import Change, ItemKey, item_name
-from streamfold.records.values import alike
+from streamfold.records.values import alike, sortable
+from streamfold.routes.parts import DeclaredPart, Part, Parts
+from streamfold.routes.roots import root_of
 from streamfold.routes.route import Fields, Route
 from streamfold.runtime import Runtime
 from streamfold.writes.guarded import RowKey
@@ -19,6 +23,9 @@ from streamfold.writes.guarded import RowKey
 FIELDS_KEPT_MAX = 100_000
 """A proof reads the same few thousand items again in each of its runs, for every route."""
 
+NO_ITEM: Mapping[str, Any] = {}
+PartitionItems = Sequence[tuple[ItemKey, Mapping[str, Any]]]
+"""The items of a partition, in the order of their sort keys."""
 Values = dict[str, Any]
 Stored = Mapping[RowKey, StoredItem]
 """Items of the store by key, with DynamoDB's attribute values."""
@@ -87,17 +94,73 @@ def shares_of(
     ``Row(wins=)``.
     """
     shares = []
-    for item, image, fields in history.items_of(route):
+    for item, image, fields, gathering in gathered_items(route, history):
         referents = referents_of(
             route, image, fields, history.items if history.referents is None else history.referents
         )
         if referents is None:
             continue
-        for effect in history.called(route, image, {**fields, **referents}, item):
+        for effect in history.called(gathering, image, {**fields, **referents}, item):
             key, values = placed(route, effect, {**fields, **more(fields)})
             by = effect.wins if order is None else order(image)
             shares.append(Share(key, f"{item[0]}|{item_name(item)}", by, values))
     return shares
+
+
+def gathered_items(route: Route, history: History) -> Iterator[tuple[ItemKey, Mapping[str, Any], Fields, Route]]:
+    """The items that a handler is called for, each with the fields of its key and the route whose function gets its
+    parts: those that exist, and with ``optional=True`` absent ones of which a part exists.
+    """
+    found = history.items_of(route)
+    if not route.parts:
+        yield from ((item, image, fields, route) for item, image, fields in found)
+        return
+    items = history.items if history.referents is None else history.referents
+    partitions = partitions_of(items)
+    roots = {item: (image, fields) for item, image, fields in found}
+    for item in items if route.optional else ():
+        for part in route.parts:
+            values = part.key.match_values(*item[1:]) if part.key.table.name == item[0] and items[item] else None
+            if values is not None:
+                root, own = root_of(route, values)
+                roots.setdefault(root, (NO_ITEM, own))
+    for item, (image, fields) in roots.items():
+        parts = parts_among(route, partitions[item[:2]], fields)
+        if image or parts:
+            yield item, image, fields, with_parts(route, parts)
+
+
+def parts_among(route: Route, beside: PartitionItems, fields: Fields) -> Parts:
+    """The parts of a root among the items of its partition, which are in the order of their sort keys."""
+    return Parts({part.key: _parts(part, beside, fields) for part in route.parts})
+
+
+def with_parts(route: Route, parts: Parts) -> Route:
+    """The route whose function gets these parts."""
+    function = route.function
+    assert function is not None
+
+    def called(item: Any, **asked: Any) -> Any:
+        return function(item or None, parts, **asked)
+
+    return replace(route, function=called)
+
+
+def partitions_of(items: Mapping[ItemKey, Mapping[str, Any]]) -> Mapping[tuple[Any, ...], PartitionItems]:
+    """The items by partition: looking for parts among all items would take most of the time of a proof."""
+    found: dict[tuple[Any, ...], list[tuple[ItemKey, Mapping[str, Any]]]] = defaultdict(list)
+    for item, image in items.items():
+        if image:
+            found[item[:2]].append((item, image))
+    for some in found.values():
+        some.sort(key=lambda each: sortable(each[0][2]))
+    return found
+
+
+def _parts(part: DeclaredPart, beside: PartitionItems, fields: Fields) -> list[Part]:
+    matching = ((image, child_fields(part.key, fields, *item[1:])) for item, image in beside)
+    found = [Part(_read(part.reads, image) or {}, own) for image, own in matching if own is not None]
+    return found[-part.newest :] if part.newest else found
 
 
 def referents_of(

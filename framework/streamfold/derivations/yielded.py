@@ -14,6 +14,7 @@ from streamfold.records.values import inexact_text
 from streamfold.routes.application import check_tenant
 from streamfold.routes.effects import Add, Delete, Put, Row, each_effect
 from streamfold.routes.lookups import JoinedImage
+from streamfold.routes.parts import RootImage
 from streamfold.routes.route import Fields, Route, Target
 from streamfold.writes.guarded import RowKey
 
@@ -40,8 +41,9 @@ def yielded(
     assert route.function is not None
     effects_max, why = most
     try:
-        if more or route.wants:
-            given = route.function(subject, *more, **(_named(route, subject, fields) if route.wants else NO_FIELDS))
+        if more or route.wants or route.parts:
+            given_first = (*subject.given,) if isinstance(subject, RootImage) else (subject, *more)
+            given = route.function(*given_first, **(_named(route, subject, fields) if route.wants else NO_FIELDS))
         else:  # as most handlers are called
             given = route.function(subject)
         effects = given if type(given) is GeneratorType else each_effect(route.name, given, expected)

@@ -189,8 +189,17 @@ class CountingEngine:
         self.calls.append(CountedCall("swap_state", 1, 1, units, refused=not swapped, once=self.once(key)))
         return swapped
 
-    def page(self, table: Table, partition: KeyValue, begins: str, after: KeyValue | None, limit: int) -> Page:
-        page = self.engine.page(table, partition, begins, after, limit)
+    def page(
+        self,
+        table: Table,
+        partition: KeyValue,
+        begins: str,
+        after: KeyValue | None,
+        limit: int,
+        *,
+        descending: bool = False,
+    ) -> Page:
+        page = self.engine.page(table, partition, begins, after, limit, descending=descending)
         self.calls.append(
             CountedCall("page", 1, len(page.items), read_units=_read_units(sum(map(item_bytes, page.items))))
         )

@@ -255,7 +255,16 @@ class Reads(Calls):
             ExpressionAttributeValues={":partition": encode(partition)},
         )
 
-    def page(self, table: Table, partition: KeyValue, begins: str, after: KeyValue | None, limit: int) -> Page:
+    def page(
+        self,
+        table: Table,
+        partition: KeyValue,
+        begins: str,
+        after: KeyValue | None,
+        limit: int,
+        *,
+        descending: bool = False,
+    ) -> Page:
         condition, names, values = "#0 = :0", {"#0": table.partition}, {":0": encode(partition)}
         if begins and table.sort:
             condition += " AND begins_with(#1, :1)"
@@ -266,6 +275,7 @@ class Reads(Calls):
             TableName=self.requests.real_name(table.name),
             ConsistentRead=True,
             Limit=limit,
+            **({"ScanIndexForward": False} if descending else {}),
             KeyConditionExpression=condition,
             ExpressionAttributeNames=names,
             ExpressionAttributeValues=values,

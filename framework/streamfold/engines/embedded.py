@@ -121,12 +121,20 @@ class StatePages(ABC):
     def source_items(self, table: Table, partition: Any = None) -> Iterator[StoredItem]:
         return self._items(table, partition, "AND version IS NOT NULL")
 
-    def page(self, table: Table, partition: KeyValue, begins: str, after: KeyValue | None, limit: int) -> Page:
-        query = (
-            "SELECT item FROM items WHERE tbl = ? AND pk = ? AND sk >= ? AND sk < ? AND sk > ? AND item IS NOT NULL "
-            "ORDER BY sk LIMIT ?"
-        )
-        bounds = (begins, begins + HIGHEST, "" if after is None else sortable(after))
+    def page(
+        self,
+        table: Table,
+        partition: KeyValue,
+        begins: str,
+        after: KeyValue | None,
+        limit: int,
+        *,
+        descending: bool = False,
+    ) -> Page:
+        within = "SELECT item FROM items WHERE tbl = ? AND pk = ? AND sk >= ? AND sk < ? AND item IS NOT NULL AND "
+        query = within + ("sk < ? ORDER BY sk DESC LIMIT ?" if descending else "sk > ? ORDER BY sk LIMIT ?")
+        first = HIGHEST if descending else ""
+        bounds = (begins, begins + HIGHEST, first if after is None else sortable(after))
         rows = self._asked(query, (table.name, sortable(partition), *bounds, limit + 1))
         return page_of(table, [self._file.item(text) for (text,) in rows], limit)
 

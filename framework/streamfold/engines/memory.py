@@ -89,11 +89,22 @@ class MemoryReads:
             return self._sorted(self._keys(table))
         return map(self._item, self._in_partition(table, partition))
 
-    def page(self, table: Table, partition: KeyValue, begins: str, after: KeyValue | None, limit: int) -> Page:
+    def page(
+        self,
+        table: Table,
+        partition: KeyValue,
+        begins: str,
+        after: KeyValue | None,
+        limit: int,
+        *,
+        descending: bool = False,
+    ) -> Page:
         behind = "" if after is None else sortable(after)
-        keys = self._in_partition(table, partition, max(begins, behind))
-        wanted = takewhile(lambda key: sortable(key[2]).startswith(begins), keys)
-        found = (self._item(key) for key in wanted if sortable(key[2]) > behind)
+        keys = self._in_partition(table, partition, begins if descending else max(begins, behind))
+        wanted: Iterator[RowKey] = takewhile(lambda key: sortable(key[2]).startswith(begins), keys)
+        if descending:
+            wanted = (key for key in reversed([*wanted]) if not behind or sortable(key[2]) < behind)
+        found = (self._item(key) for key in wanted if descending or sortable(key[2]) > behind)
         return page_of(table, list(islice(found, limit + 1)), limit)
 
     def items_from(self, table: Table, prefix: str, sort: str = "", *, derived: bool = False) -> Iterator[StoredItem]:

@@ -202,11 +202,20 @@ class Engine(Protocol):
         """The source items that exist, as they are now, strongly consistent. Raises as ``read_source`` does."""
         ...
 
-    def page(self, table: Table, partition: KeyValue, begins: str, after: KeyValue | None, limit: int) -> Page:
+    def page(
+        self,
+        table: Table,
+        partition: KeyValue,
+        begins: str,
+        after: KeyValue | None,
+        limit: int,
+        *,
+        descending: bool = False,
+    ) -> Page:
         """Some items of a partition in the order of their sort keys, strongly consistent.
 
         begins: only items whose sort key, a text, begins so; "" for all. after: only items with a greater sort key;
-        None for all items.
+        None for all items. descending: the greatest sort key first; after: only items with a smaller one.
         """
         ...
 

@@ -19,7 +19,9 @@ from streamfold.errors import ItemFault, Unprocessable
 from streamfold.ledger.contribution import BEFORE_ALL
 from streamfold.records.change import Change, ItemKey
 from streamfold.records.values import EXACT
-from streamfold.routes.route import REFERENT, Route
+from streamfold.routes.parts import PART
+from streamfold.routes.roots import root_of
+from streamfold.routes.route import REFERENT, SOURCE, Route
 from streamfold.runtime import Runtime
 
 if TYPE_CHECKING:
@@ -85,6 +87,9 @@ class Repair:
         with ItemFault() as fault:  # an error that is not the item's own ends the repair
             if work.role == REFERENT:
                 return self._by_referrers(work, version)
+            if work.role == PART and work.route.kind.contributes:  # a version of the part says nothing of its root
+                root, fields = root_of(work.route, work.fields)
+                return self._by_visit(Work(work.route, root, SOURCE, fields, ()), BEFORE_ALL)
             return self._by_visit(work, version) if work.route.kind.contributes else self._by_kind(work)
         assert fault.error is not None
         return Repaired(work.item, work.route.name, error=explained(work.route, fault.error))

@@ -11,8 +11,10 @@ from streamfold.commit.after_commit import read_shows
 from streamfold.commit.referents import Asked, LookedUp, look_up
 from streamfold.derivations.derivation import derived
 from streamfold.engines.memory import MemoryEngine
-from streamfold.engines.protocol import Engine, StoredItem
+from streamfold.engines.protocol import Engine, Page, StoredItem
 from streamfold.errors import ItemFault, RecordError, SettingsError
+from streamfold.keys.key_part import KeyValue
+from streamfold.keys.table import Table
 from streamfold.ledger.contribution import (
     NOTHING,
     PLAIN_ENTRY,
@@ -30,7 +32,7 @@ from streamfold.records.images import hidden
 from streamfold.records.values import decode, encode, same, to_json
 from streamfold.routes.aggregates import ordering_of, shown_of
 from streamfold.routes.application import Application
-from streamfold.routes.route import REFERENT, Fields, Route
+from streamfold.routes.route import SOURCE, Fields, Route
 from streamfold.runtime import Runtime
 from streamfold.settings import Settings
 from streamfold.writes.guarded import RowKey
@@ -40,6 +42,8 @@ RowsByKey = Mapping[str, StoredItem]
 
 Referents = Mapping[str, StoredItem | None]
 """Items by their keys as JSON; None: there is no such item."""
+RANGE = " range"
+"""Begins the text of a range of parts; a table's name has no space."""
 NO_REFERENTS: Referents = MappingProxyType({})
 
 AggregatesByKey = Mapping[str, Mapping[str, "MadeAttribute"]]
@@ -98,9 +102,27 @@ class _GivenReferents(MemoryEngine):
     def __init__(self, app: Application, referents: Referents) -> None:
         super().__init__(app.tables.values())
         self.referents = referents
+        self.lacking: dict[str, None] = {}  # ranges of parts that were asked for and are not given, as text
 
     def read_sources(self, items: Iterable[ItemKey]) -> dict[ItemKey, StoredItem]:
         return {item: image for item in items if (image := self.referents.get(row_text(item))) is not None}
+
+    def page(
+        self,
+        table: Table,
+        partition: KeyValue,
+        begins: str,
+        after: KeyValue | None,
+        limit: int,
+        *,
+        descending: bool = False,
+    ) -> Page:
+        del limit, after  # a range is given as one page
+        text = json.dumps([RANGE, table.name, encode(partition), begins, descending])
+        if text not in self.referents:
+            self.lacking[text] = None
+            return Page([], None)
+        return Page([*(self.referents[text] or {}).get(RANGE, ())], None)
 
 
 def side_page(
@@ -143,13 +165,17 @@ class _SidePage:
             if not route.kind.contributes or (self.handlers is not None and route.name not in self.handlers):
                 continue
             looked_up = LookedUp(image_of(image))
+            given = _GivenReferents(self.app, self.referents)
             if route.planned_from_ledger:
-                runtime = Runtime(self.app, _GivenReferents(self.app, self.referents), Settings())
+                runtime = Runtime(self.app, given, Settings())
                 (looked_up,) = look_up(runtime, [Asked(route, item, looked_up.image, fields)], notes=False)
                 if lacking := [text for text in map(row_text, looked_up.references) if text not in self.referents]:
                     wanted[route.name] = lacking
                     continue
             made = derived(route, looked_up.image, fields, self.schema, looked_up.at)
+            if given.lacking:  # parts, which are read when the handler is called
+                wanted[route.name] = [*given.lacking]
+                continue
             if (error := looked_up.error or made.error) is None:
                 rows[route.name] = _shown(made.rows)
                 if found := self._aggregates(route, item, made.rows):
@@ -202,6 +228,10 @@ def row_at(text: str) -> RowKey:
     return (table, *(None if value is None else decode(value) for value in values))
 
 
+def _is_range(text: str) -> bool:
+    return text.startswith(f'["{RANGE}"')
+
+
 def _listeners(app: Application, table: str, image: StoredItem) -> list[tuple[Route, Fields, ItemKey]]:
     if table not in app.tables:
         return []
@@ -210,7 +240,7 @@ def _listeners(app: Application, table: str, image: StoredItem) -> list[tuple[Ro
         item = item_key({name: image[name] for name in names}, app.tables[table])
     except (KeyError, RecordError):
         return []  # this code declares other key attributes
-    return [(each.route, fields, item) for each, fields in app.listeners(item) if each.role != REFERENT]
+    return [(each.route, fields, item) for each, fields in app.listeners(item) if each.role == SOURCE]
 
 
 def _shown(rows: Contribution) -> RowsByKey:
@@ -355,7 +385,9 @@ class CodeDiff:
         """The rows that one version makes of items, after the referents that it asks for were read, level by level."""
         found, lacked = list(make(items, referents)), False
         while lacking := [number for number, each in enumerate(found) if self._lacks(each, referents)]:
-            wanted = {text: row_at(text) for number in lacking for text in self._lacks(found[number], referents)}
+            texts = dict.fromkeys(text for number in lacking for text in self._lacks(found[number], referents))
+            referents |= {text: self._range(text) for text in texts if _is_range(text)}
+            wanted = {text: row_at(text) for text in texts if not _is_range(text)}
             for text, item in wanted.items():
                 if item[0] not in self.app.tables:
                     raise SettingsError(
@@ -369,6 +401,28 @@ class CodeDiff:
             for number, each in zip(lacking, again, strict=True):
                 found[number] = each
         return list(make(items, referents)) if lacked else found  # all of them together
+
+    def _range(self, text: str) -> StoredItem:
+        """The items of a range of parts, which are no more than one handler may gather."""
+        from streamfold.commit.collections import PAGE_ITEMS, PARTS_MAX  # few handlers gather parts
+
+        _, table, partition, begins, descending = json.loads(text)
+        if table not in self.app.tables:
+            raise SettingsError(
+                f"The old code gathers items of table {table!r}, which the new one does not declare: they cannot be "
+                "read. Name the handlers to compare, without the one that gathers them."
+            )
+        items: list[StoredItem] = []
+        after: KeyValue | None = None
+        while len(items) <= PARTS_MAX:
+            page = self.engine.page(
+                self.app.tables[table], decode(partition), begins, after, PAGE_ITEMS, descending=descending
+            )
+            items += page.items
+            after = page.after
+            if after is None:
+                break
+        return {RANGE: items}
 
     def _lacks(self, side: SideRows, referents: Referents) -> list[str]:
         named = (text for name in self.handlers for text in side.wanted.get(name, ()))

@@ -31,6 +31,7 @@ from streamfold.records.change import ItemKey, Version, image_of
 from streamfold.records.kinesis import LABEL, MICROSECONDS
 from streamfold.records.values import decode
 from streamfold.routes.application import Application
+from streamfold.routes.parts import PART
 from streamfold.routes.route import REFERENT, Route
 from streamfold.runtime import Runtime
 from streamfold.settings import Settings
@@ -129,7 +130,9 @@ class Explaining(NamedTuple):
 def explain_item(by: Explaining, item: ItemKey) -> list[ItemExplained]:
     """Explains an item for every handler that reads it."""
     listeners = {
-        each.route.name: (each.route, fields) for each, fields in by.app.listeners(item) if each.role != REFERENT
+        each.route.name: (each.route, fields)
+        for each, fields in by.app.listeners(item)
+        if each.role != REFERENT and not (each.role == PART and each.route.kind.contributes)
     }
     held = {
         group: read_ledger(by, ledger_key(by.app.name, group, item))

@@ -29,6 +29,7 @@ from streamfold.ledger.step import Step
 from streamfold.lifecycle.sources import ItemKeys, lower_bound
 from streamfold.records.change import ItemKey
 from streamfold.records.values import EXACT, to_json
+from streamfold.routes.roots import visited_for
 from streamfold.routes.route import REFERENT, SOURCE, Route
 from streamfold.runtime import Runtime
 from streamfold.settings.limits import ACTIONS_MAX
@@ -165,11 +166,10 @@ class Pages:
 
     def _wanted(self, items: Iterable[ItemKey], report: PageReport) -> tuple[list[VisitedItem], list[Work]]:
         """The handlers to visit by ledger item, and the work of kinds without a ledger."""
-        ledgers: list[VisitedItem] = []
+        ledgers: dict[tuple[ItemKey, str], dict[str, RoutedFields]] = {}
         works: list[Work] = []
         for item in dict.fromkeys(items):
-            groups: dict[str, list[RoutedFields]] = {}
-            others: list[Work] = []
+            is_read, others = False, list[Work]()
             for each, fields in self.runtime.application.listeners(item):
                 route = each.route
                 if route.name not in self.handlers or not derivation(route).reconciles:
@@ -177,13 +177,16 @@ class Pages:
                 if each.role == REFERENT:
                     continue  # each of the items that refer to it is reconciled with both
                 if route.kind.contributes:
-                    groups.setdefault(route.group, []).append((route, fields))
+                    # A root that is there is reconciled by itself.
+                    if each.role == SOURCE or route.optional:
+                        source, own = visited_for(route, item, each.role, fields) or (item, fields)
+                        ledgers.setdefault((source, route.group), {})[route.name] = route, own
+                        is_read = True
                 elif each.role == SOURCE or not self.sources_only or derivation(route).reconciles_all_roles:
                     others.append(Work(route, item, each.role, fields, ()))
-            report.items += bool(groups or others)
-            ledgers += [VisitedItem(item, group, visited) for group, visited in groups.items()]
+            report.items += bool(is_read or others)
             works += others
-        return ledgers, works
+        return [VisitedItem(*key, [*visited.values()]) for key, visited in ledgers.items()], works
 
     def _ledgers(self, wanted: Sequence[VisitedItem], report: PageReport) -> None:
         """Visits items, and writes the differences."""

@@ -13,8 +13,10 @@ from streamfold.batch.manifest import read_manifest
 from streamfold.derivations.derivation import derived
 from streamfold.derivations.expected import NOTHING_UNSEEN, RowDifference, ShownRow, VerifiedRows
 from streamfold.engines.embedded import EmbeddedEngine
+from streamfold.engines.local_store import page_of
 from streamfold.engines.memory import MemoryEngine
-from streamfold.engines.protocol import Engine, StoredItem
+from streamfold.engines.protocol import Engine, Page, StoredItem
+from streamfold.keys.key_part import KeyValue
 from streamfold.keys.table import CONTRIBUTORS, LIFE, OWNER, Table, is_writers
 from streamfold.ledger.contribution import BEFORE_ALL, RowContribution
 from streamfold.ledger.deltas import BUCKETS
@@ -28,9 +30,9 @@ from streamfold.lifecycle.row_sources import retired_attributes, retired_in, row
 from streamfold.lifecycle.sources import pages, scanned, source_tables
 from streamfold.lifecycle.unseen import ComparedRow, UnseenDifferences, relied_on
 from streamfold.lifecycle.verify import stable
-from streamfold.records.change import ItemKey, image_of
+from streamfold.records.change import ItemKey, image_of, item_key
 from streamfold.records.images import hidden
-from streamfold.records.values import EXACT, WIDE, Number, alike, decode, is_zero
+from streamfold.records.values import EXACT, WIDE, Number, alike, decode, is_zero, sortable
 from streamfold.routes.application import Application
 from streamfold.routes.route import Route
 from streamfold.runtime import Runtime
@@ -87,8 +89,40 @@ class _Fold(EmbeddedEngine):
         others = [item for item in wanted if item not in own and not self.is_folded(item)]
         return {**own, **self.behind.read_sources(others)} if others else own
 
+    def page(
+        self,
+        table: Table,
+        partition: KeyValue,
+        begins: str,
+        after: KeyValue | None,
+        limit: int,
+        *,
+        descending: bool = False,
+    ) -> Page:
+        """A page of what the fold has made, and of the items behind it that the fold does not make."""
+        own = _items_of(super().page, (table, partition, begins, after, limit), descending=descending)
+        behind = _items_of(self.behind.page, (table, partition, begins, after, limit), descending=descending)
+        both = {key: each for key, each in behind.items() if not self.is_folded(key)} | own
+        found = [both[key] for key in sorted(both, key=lambda key: sortable(key[2]), reverse=descending)]
+        return page_of(table, found, limit)
+
     def _keeps_sources(self, table: str) -> bool:  # noqa: ARG002 - what is not here is behind it
         return True
+
+
+def _items_of(
+    read: Callable[..., Page], wanted: tuple[Table, KeyValue, str, KeyValue | None, int], *, descending: bool
+) -> dict[ItemKey, StoredItem]:
+    """The next items of a partition by key: one more than a page has, so that it is seen whether more follow."""
+    table, partition, begins, after, limit = wanted
+    found: dict[ItemKey, StoredItem] = {}
+    for _ in range(limit + 1):  # each page but the last has an item
+        page = read(table, partition, begins, after, limit + 1, descending=descending)
+        found |= {item_key({name: each[name] for name in table.attributes}, table): each for each in page.items}
+        after = page.after
+        if after is None or len(found) > limit:
+            break
+    return found
 
 
 class RowsVerifier:

@@ -103,10 +103,19 @@ def described(app: Application, route: Route) -> dict[str, Any]:
         **({"calls": limits} if (limits := route.kind.call_limits(route)) else {}),
         "on_error": str(route.policy),
         "declared_at": os.path.relpath(route.declared_at),
-        **({"parts": [template_text(each.key) for each in others]} if others else {}),
-        **({"lookups": [each.removeprefix(LOOKUP) for each in route.stored_lookups]} if route.stored_lookups else {}),
+        **({"parts": [_part_text(route, each.key) for each in others]} if others else {}),
+        **(
+            {"lookups": [each.removeprefix(LOOKUP) for each in route.stored_lookups if each.startswith(LOOKUP)]}
+            if route.stored_lookups
+            else {}
+        ),
         **({"looks_up_rows_of_its_items": makers} if makers else {}),
     }
+
+
+def _part_text(route: Route, key: Key) -> str:
+    newest = next((part.newest for part in route.parts if part.key == key), 0)
+    return template_text(key) + (f", the newest {newest}" if newest else "")
 
 
 def _other_subscriptions(route: Route) -> list[Subscription]:

@@ -73,6 +73,9 @@ def _why_not(app: App, route: Route, keys: Collection[Key]) -> str:
     for each in route.lookups:
         if not _any_overlaps([each.key], [*keys, *derived]):
             return f"no items of {each.key!r}, which it looks up, are in the histories"
+    for part in route.parts:
+        if not _any_overlaps([part.key], [*keys, *derived]):
+            return f"no items of {part.key!r}, which it gathers, are in the histories"
     touched = route.kind.touches(route)
     if touched and not _any_overlaps(touched, keys):
         return f"no items of {', '.join(map(repr, touched))} are in the histories"
@@ -143,7 +146,7 @@ def _refusal(app: App, shape: Shape, fields: Mapping[str, Any], item: Mapping[st
 
 
 def _derive(app: App, route: Route, change: Change, fields: Mapping[str, Any], schema: Schema) -> None:
-    if route.lookups:
+    if route.planned_from_ledger:
         return  # the contribution depends on other items too
     if route.kind.contributes:
         for image in (change.old, change.new):

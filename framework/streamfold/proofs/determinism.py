@@ -13,7 +13,7 @@ from typing import Any, NamedTuple
 
 from streamfold.app import App
 from streamfold.derivations.derivation import derivation
-from streamfold.derivations.expected import referents_of
+from streamfold.derivations.expected import partitions_of, parts_among, referents_of, with_parts
 from streamfold.proofs.handlers import is_called
 from streamfold.proofs.memory import Remembered
 from streamfold.records.change import Change
@@ -236,10 +236,12 @@ def calls_on(app: App, changes: Iterable[Change]) -> list[Call]:
     changes = list(changes)
     items = {change.item: change.new for change in changes if change.has_new and change.new}
     sources = ((change, *source) for change in changes for source in app.sources(change.item))
-    calls = []
+    calls, beside = [], partitions_of(items)
     for change, route, fields in sources:
-        if not is_called(route) or route.items_given != 1:
+        if not is_called(route) or route.items_given != 1 + bool(route.parts):
             continue
+        if route.parts:
+            route = with_parts(route, parts_among(route, beside[change.item[:2]], fields))  # noqa: PLW2901
         subjects: list[Any] = [change]
         if route.kind.gets_items:
             subjects = [image for image in (change.old, change.new) if image]

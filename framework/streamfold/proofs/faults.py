@@ -312,8 +312,17 @@ class FaultyEngine:
     def read_sources(self, items: Iterable[ItemKey]) -> dict[ItemKey, StoredItem]:
         return cast("dict[ItemKey, StoredItem]", self._call("read_sources", list(items)))
 
-    def page(self, table: Table, partition: KeyValue, begins: str, after: KeyValue | None, limit: int) -> Page:
-        return cast("Page", self._call("page", table, partition, begins, after, limit))
+    def page(
+        self,
+        table: Table,
+        partition: KeyValue,
+        begins: str,
+        after: KeyValue | None,
+        limit: int,
+        *,
+        descending: bool = False,
+    ) -> Page:
+        return cast("Page", self._call("page", table, partition, begins, after, limit, descending))
 
     def scan(self, table: Table, segment: Segment, after: ScanCursor | None, limit: int) -> ScanPage:
         return cast("ScanPage", self._call("scan", table, segment, after, limit))
@@ -350,7 +359,10 @@ class FaultyEngine:
     def _carry_out(self, name: str, *arguments: Any) -> Any:
         if name in ("transact", "swap_state", "count_up"):
             self._remember(arguments)
-        answer = getattr(self.engine, "read_state" if name == "read_consistently" else name)(*arguments)
+        if name == "page":
+            answer: Any = self.engine.page(*arguments[:-1], descending=arguments[-1])
+        else:
+            answer = getattr(self.engine, "read_state" if name == "read_consistently" else name)(*arguments)
         self.checked()
         if name == "transact" and answer is None:
             self.committed(arguments[0])

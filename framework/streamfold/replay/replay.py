@@ -106,6 +106,10 @@ class PlannedWrites:
         self.other_steps += len(plan.deferred) - rows
 
 
+INSERTED_MAX = 100_000
+"""Items whose begin is remembered, until it is known that some were there before the records."""
+
+
 class ReplayCursorText(NamedTuple):
     """The progress of a replay."""
 
@@ -288,6 +292,9 @@ class Replay:
         self._derived: dict[ItemKey, bool] = {}
         self._at_rows = RecordedItemsAtRows(self.app)
         self._removed: set[ItemKey] = set()  # looked-up items that a record showed the end of
+        self._inserted: set[ItemKey] | None = (
+            None  # items that the records show from their begin, if parts are gathered
+        )
 
     def process(self, lines: Iterable[tuple[Line, RawRecord] | BadLine], cursor: ReplayCursor | None = None) -> Summary:
         """Replays all lines. Without ``keep_going`` it stops at the first bad line; the lines before it are applied.
@@ -301,6 +308,7 @@ class Replay:
         self.runtime.own_stream = None if self.dry_run else stream
         if self.runtime.store.is_local and not self.dry_run:  # elsewhere the table has them, whatever the files show
             self.runtime.absent = {}
+            self._inserted = set() if self.app.gathers else None
         if stream is not None and not self.dry_run:
             stream.retry(self.runtime.settings.group)
         if not self.dry_run and enqueue_open(self.runtime):
@@ -386,6 +394,7 @@ class Replay:
 
     def _process_batch(self, batch: list[tuple[Line, Change]]) -> None:
         changes = [change for _, change in batch]
+        self._look_for_older(changes)
         postponed = len(self.runtime.postponed or ())
         found = sorted_changes(self.runtime.own_stream if self.put_sources else None, changes)
         if self.put_sources:
@@ -413,6 +422,25 @@ class Replay:
         # Postponed work of the chain is not among the kept records: a resumed replay has to read all records again.
         if self.cursor and self._postponed(postponed):
             self.cursor.stay()
+
+    def _look_for_older(self, changes: Iterable[Change]) -> None:
+        """Warns once if a root or part was there before the records: unlike a referent, a part has no name then."""
+        known = self._inserted
+        if known is None or len(known) >= INSERTED_MAX:
+            return
+        for change in changes:
+            if change.item in known or change.event == "INSERT":
+                known.add(change.item)
+                continue
+            names = sorted({each.route.name for each, _ in self.app.listeners(change.item) if each.route.parts})
+            if names:
+                self.runtime.warn_once(
+                    ("collections",),
+                    f"Handlers {', '.join(names)} gather parts, and items were there before the records: parts that no "
+                    "record shows are missing from their rows. backfill --export --load begins with all items.",
+                )
+                self._inserted = None
+                return
 
     def _postponed(self, first: int) -> list[Change]:
         return [change for each in (self.runtime.postponed or [])[first:] for change in each.changes]

@@ -381,6 +381,11 @@ class Application:
         return any(route.planned_from_ledger for route in self.routes)
 
     @cached_property
+    def gathers(self) -> bool:
+        """Whether a handler with a ledger gathers parts."""
+        return any(route.parts and route.kind.contributes for route in self.routes)
+
+    @cached_property
     def chained(self) -> frozenset[str]:
         """The names of the handlers that read derived rows."""
         return frozenset(reader.name for _, _, reader in chained(self.routes))

@@ -10,6 +10,7 @@ from streamfold.errors import DeclarationError, HandlerError
 from streamfold.keys.key import Key
 from streamfold.keys.table import merged
 from streamfold.records.change import HAS_NEW, HAS_OLD, Change
+from streamfold.routes.roots import check_gathering
 from streamfold.routes.route import Needs, Route, by_kind
 
 if TYPE_CHECKING:
@@ -31,6 +32,7 @@ def checked_routes(routes: Sequence[Route]) -> tuple[Route, ...]:
     _check_regions(routes)
     for route in routes:
         route.check_referents(routes)
+        check_gathering(route, routes)
     for kind, own in by_kind(routes):
         kind.check(own, routes)
     _check_sources(routes)
@@ -124,7 +126,7 @@ def keys_of(route: Route) -> tuple[Key, ...]:
 
 
 def _check_sources(routes: Sequence[Route]) -> None:
-    keys = list(dict.fromkeys(key for route in routes for key in route.reads))
+    keys = list(dict.fromkeys(key for route in routes for key in (*route.sources, *route.referents)))
     for one, other in combinations(keys, 2):
         if one.overlaps(other) and not one.contains(other) and not other.contains(one):
             raise DeclarationError(

@@ -6,16 +6,18 @@ import re
 import sys
 from collections.abc import Callable, Sequence
 from contextlib import suppress
+from dataclasses import replace
 from datetime import date, datetime
 from decimal import Decimal
 from hashlib import sha256
 from types import CodeType, FunctionType
-from typing import Any, NoReturn, TypedDict
+from typing import Any, NamedTuple, NoReturn, TypedDict
 
 from streamfold.errors import DeclarationError, manual
 from streamfold.keys.key import Key
 from streamfold.keys.table import MAIN
 from streamfold.routes.lookups import NO_LOOKUPS, DeclaredLookup, GivenLookups, checked_lookups
+from streamfold.routes.parts import GivenParts, check_function, checked_parts, refuse_parts
 from streamfold.routes.route import GROUP, Kind, OnError, Policy, Route, checked_policy
 
 RETURN_ROW = "return Row(...)"
@@ -352,6 +354,8 @@ def check_kind(kind: object) -> Kind:
 def check_options(decorator: str, common: CommonOptions) -> None:
     """Raises ``TypeError`` for an option that no declaration has, as Python does for a keyword argument."""
     known = CommonOptions.__annotations__
+    if "parts" in common:
+        refuse_parts(decorator)
     if "lookup" in common:
         raise DeclarationError(
             f"router.{decorator} takes no lookup=: what a referent was at a change cannot be known later. Derive its "
@@ -364,6 +368,18 @@ def check_options(decorator: str, common: CommonOptions) -> None:
         )
 
 
+class GivenReads(NamedTuple):
+    """What a declaration gives its handler beside its item: the options ``lookup`` and ``inline``, and ``parts`` and
+    ``optional``.
+    """
+
+    looked_up: GivenLookups = NO_LOOKUPS
+    gathered: tuple[GivenParts, bool] = ((), False)
+
+
+NO_READS = GivenReads()
+
+
 def declared_route(
     decorator: str,
     kind: Kind,
@@ -372,25 +388,30 @@ def declared_route(
     made: Made,
     at: str,
     handler: Callable[..., Any] | None = None,
-    looked_up: GivenLookups = NO_LOOKUPS,
+    *,
+    reads: GivenReads = NO_READS,
 ) -> Route:
     """The route of the declaration ``at`` a line of code. Raises ``DeclarationError`` for options that cannot work."""
     mark = "" if handler is None else "@"
     keys = source_keys(sources, decorator, at, mark)
     targets, options = made(keys, at)
     asked_of = kind.asked_of(keys, targets)
-    lookups, inline = checked_lookups(*looked_up, keys, at, derived=kind.sees_derived_attributes)
-    asks_time = time_parameter(handler, kind, decorator, kind.items_given(options))
-    wants = () if handler is None else wanted_fields(handler, asked_of, kind.items_given(options), lookups, asks_time)
+    lookups, inline = checked_lookups(*reads.looked_up, keys, at, derived=kind.sees_derived_attributes)
+    parts, optional = checked_parts(*reads.gathered, keys, decorator, at, derived=kind.sees_derived_attributes)
+    given = kind.items_given(options) + bool(parts)
+    if parts:
+        check_function(handler, getattr(handler, "__name__", ""), at, optional=optional)
+    asks_time = time_parameter(handler, kind, decorator, given)
+    wants = () if handler is None else wanted_fields(handler, asked_of, given, lookups, asks_time)
     policy = Policy(common.get("on_error", "retry"), common.get("attempts_max"), common.get("age_seconds_max"))
     name, group = common.get("name"), common.get("group", GROUP)
     if name is None:
         name = default_name(decorator, keys[0]) if handler is None else getattr(handler, "__name__", "")
     policy = checked_policy(policy, f"{mark}router.{decorator}", at)
     if handler is not None:
-        given = kind.items_given(options)
         handler = with_typed_items(handler, name, given, lookups, gets_items=kind.gets_items, at=at)
-    return Route(name, kind, keys, targets, handler, at, group, wants, options, policy, (), lookups, inline, asks_time)
+    route = Route(name, kind, keys, targets, handler, at, group, wants, options, policy, (), lookups, inline, asks_time)
+    return replace(route, parts=parts, optional=optional) if parts else route
 
 
 def source_keys(sources: Keys, kind: str, at: str, mark: str = "") -> Keys:

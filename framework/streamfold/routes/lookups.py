@@ -6,7 +6,7 @@ nothing.
 
 import re
 from collections.abc import Collection, Iterator, Mapping, Sequence
-from typing import Any, NamedTuple, NoReturn
+from typing import Any, NamedTuple, NoReturn, Protocol
 
 from streamfold.errors import DeclarationError, HandlerError, KeyValueError, reason, shown
 from streamfold.keys.key import Key
@@ -84,32 +84,53 @@ class DeclaredLookup(NamedTuple):
         through = f" through {self.through.name}" if self.through else ""
         return f"{LOOKUP}{self.name}{through}: {self.key.stored_name}, {taken}"
 
-    def seen(self, image: Image) -> RawImage | None:
-        """The attributes whose changes count; None where there is no referent.
-
-        An absent referent never agrees with one that lacks the attributes.
-        """
-        if not image:
-            return None
-        raw = image.raw if self.derived else without_derived(image.raw)
-        wanted = None if self.reads is None else self.reads | self.needed
-        return {name: value for name, value in raw.items() if not hidden(name) and (wanted is None or name in wanted)}
+    @property
+    def shown(self) -> str:
+        """Its name in messages."""
+        return repr(self.name)
 
     def agrees(self, one: Image, other: Image) -> bool:
         """Whether two images of the referent are alike to the handler."""
-        mine, theirs = self.seen(one), self.seen(other)
-        return mine is None and theirs is None if mine is None or theirs is None else same({"M": mine}, {"M": theirs})
+        wanted = None if self.reads is None else self.reads | self.needed
+        return alike_in(*(seen_attributes(each, wanted, derived=self.derived) for each in (one, other)))
+
+
+def seen_attributes(image: Image, wanted: Collection[str] | None, *, derived: bool) -> RawImage | None:
+    """The attributes of an item whose changes count for a handler that reads the item; None where there is none.
+
+    wanted: None for all attributes. derived: attributes that are derived onto the item are seen.
+    """
+    if not image:
+        return None
+    raw = image.raw if derived else without_derived(image.raw)
+    return {name: value for name, value in raw.items() if not hidden(name) and (wanted is None or name in wanted)}
+
+
+def alike_in(one: RawImage | None, other: RawImage | None) -> bool:
+    """Whether the seen attributes of two images are equal. An absent item never agrees with one that has none."""
+    return one is None and other is None if one is None or other is None else same({"M": one}, {"M": other})
+
+
+class SeenItem(Protocol):
+    """How a handler sees an item that it reads beside its own."""
+
+    @property
+    def reads(self) -> frozenset[str] | None: ...
+    @property
+    def derived(self) -> bool: ...
+    @property
+    def shown(self) -> str: ...
 
 
 class ReferentImage(Image):
     """A referent as its handler gets it: only the attributes of ``reads`` can be read."""
 
-    __slots__ = ("_lookup",)
+    __slots__ = ("_seen",)
 
-    def __init__(self, lookup: DeclaredLookup, raw: RawImage) -> None:
-        raw = raw if lookup.derived else without_derived(raw)
-        super().__init__(raw if lookup.reads is None else {name: raw[name] for name in lookup.reads if name in raw})
-        self._lookup = lookup
+    def __init__(self, seen: SeenItem, raw: RawImage) -> None:
+        raw = raw if seen.derived else without_derived(raw)
+        super().__init__(raw if seen.reads is None else {each: raw[each] for each in seen.reads if each in raw})
+        self._seen = seen
 
     def __getitem__(self, name: str) -> Any:
         self._check(name)
@@ -129,11 +150,11 @@ class ReferentImage(Image):
 
     def _check(self, name: str) -> None:
         # A change of such an attribute reaches no item: rows made of it would be stale for ever.
-        reads = self._lookup.reads
+        reads = self._seen.reads
         if reads is not None and name not in reads:
             listed = ", ".join(f'"{each}"' for each in sorted({*reads, name}))
             raise HandlerError(
-                f"The handler reads {shown(name)} of {self._lookup.name!r}, which reads= does not list: changes of it "
+                f"The handler reads {shown(name)} of {self._seen.shown}, which reads= does not list: changes of it "
                 f"would not be noticed. Write reads=[{listed}]."
             )
 
@@ -148,6 +169,10 @@ class JoinedImage(Image):
         self.referents: Mapping[str, Image | None] = referents
         if plain is not None:
             self.share_decoded(plain)  # an object of the item is made once, also for handlers without lookups
+
+    def replaced(self, raw: RawImage) -> "JoinedImage":
+        """The image with other attributes of the item."""
+        return JoinedImage(raw, self.referents)
 
 
 def joined(lookups: Sequence[DeclaredLookup], image: Image, found: Mapping[str, Image]) -> JoinedImage | None:

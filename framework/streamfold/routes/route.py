@@ -11,6 +11,7 @@ from streamfold.keys.key import Key
 from streamfold.records.change import Change, ItemKey
 from streamfold.records.values import Value, value
 from streamfold.routes.lookups import INLINE, LOOKUP, DeclaredLookup
+from streamfold.routes.parts import PART, DeclaredPart
 
 OnError = Literal["retry", "park"]
 ATTEMPTS_MAX = 10_000
@@ -152,7 +153,8 @@ class Kind:
 
     def subscriptions(self, route: "Route") -> tuple[Subscription, ...]:
         """The keys whose changes reach a route, with their roles."""
-        return (*map(Subscription, route.sources), *(Subscription(key, REFERENT) for key in route.referents))
+        referents = (Subscription(key, REFERENT) for key in route.referents)
+        return (*map(Subscription, route.sources), *referents, *(Subscription(each.key, PART) for each in route.parts))
 
     def writes(self, route: "Route") -> tuple[Key, ...]:
         """The keys of its targets."""
@@ -194,6 +196,9 @@ class Kind:
                     yield NamedAttribute(f"{of_key}= of lookup {each.name!r}", keys, name, each.derived)
             for name in sorted(each.reads or ()):
                 yield NamedAttribute(f"reads= of lookup {each.name!r}", (each.key,), name, each.derived)
+        for part in route.parts:
+            for name in sorted(part.reads or ()):
+                yield NamedAttribute(f"reads= of parts {part.key!r}", (part.key,), name, part.derived)
 
     def outside_locations(self, route: "Route") -> tuple[str, ...]:
         """The locations outside of tables that it writes to."""
@@ -276,18 +281,29 @@ class Route:
     lookups: tuple[DeclaredLookup, ...] = ()  # those through others come behind them
     inline: int = INLINE  # items that a batch visits itself for changes of their referents
     asks_time: str = ""  # the function's parameter that is ``Now``; "" if it has none
+    parts: tuple[DeclaredPart, ...] = ()
+    optional: bool = False  # its function is called without an item while the item has parts
     reads_rows: bool = False  # all of its sources, but for edges, are keys of rows: an item without a mark is none
 
     @property
     def planned_from_ledger(self) -> bool:
         """Whether its steps are planned from a read ledger item, and never on the assumption of what that has."""
-        return bool(self.lookups) or bool(self.asks_time)
+        return bool(self.lookups or self.parts or self.asks_time)
+
+    @property
+    def reads_others(self) -> bool:
+        """Whether its function gets other items beside its own: referents or parts."""
+        return bool(self.lookups or self.parts)
 
     @property
     def stored_lookups(self) -> tuple[str, ...]:
-        """The manifest's texts of what it looks up, the time among these."""
+        """The manifest's texts of what it looks up: referents, parts, and the time among these. Earlier code, which
+        knows none of them, compares them as targets, and stops. A search has no ledger behind which such code could
+        write.
+        """
         time = (f"{LOOKUP}{self.asks_time}: the time",) if self.asks_time else ()
-        return (*(each.stored_name for each in self.lookups), *time)
+        parts = self.parts if self.kind.contributes else ()
+        return (*(each.stored_name for each in self.lookups), *(each.stored_name for each in parts), *time)
 
     @property
     def referents(self) -> tuple[Key, ...]:
@@ -295,8 +311,12 @@ class Route:
         return tuple(dict.fromkeys(each.key for each in self.lookups))
 
     @property
+    def part_keys(self) -> tuple[Key, ...]:
+        return tuple(each.key for each in self.parts)
+
+    @property
     def reads(self) -> tuple[Key, ...]:
-        return (*self.sources, *self.referents)
+        return (*self.sources, *self.referents, *self.part_keys)
 
     @property
     def writes(self) -> tuple[Key, ...]:
@@ -306,7 +326,7 @@ class Route:
     @property
     def items_given(self) -> int:
         """How many items its function gets before it may ask for fields."""
-        return self.kind.items_given(self.options)
+        return self.kind.items_given(self.options) + bool(self.parts)
 
     @property
     def guard(self) -> str:

@@ -367,7 +367,7 @@ def test_a_repair_of_a_part_leads_its_parents_document():
 
 
 def test_more_parts_than_a_document_may_have_are_told_with_their_number(monkeypatch):
-    monkeypatch.setattr("streamfold.derivations.search.documents.PARTS_MAX", 2)
+    monkeypatch.setattr("streamfold.commit.collections.PARTS_MAX", 2)
     world = World(with_parts())
     lines = [item("ORDER#1", f"LINE#{number}", price=1) for number in range(3)]
     report = world.put(change(None, FIRST), *(change(None, line) for line in lines))

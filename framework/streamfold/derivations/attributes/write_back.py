@@ -52,7 +52,7 @@ Shown = Mapping[str, Mapping[str, Any]]
 def contributed(route: Route, image: Image, fields: Fields, schema: Schema) -> Contribution:
     """The contribution of an existing item. Raises ``HandlerError`` for rows that the declaration does not allow."""
     raw = without_derived(image.raw)  # a value derived from a derived value would change without end
-    image = JoinedImage(raw, image.referents) if isinstance(image, JoinedImage) else Image(raw)
+    image = image.replaced(raw) if isinstance(image, JoinedImage) else Image(raw)
     stored = derivation(route).stored_attributes(route)
     assert stored is not None, "an application binds the routes of attributes to their stored rows"
 

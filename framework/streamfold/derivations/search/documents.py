@@ -2,7 +2,7 @@
 
 import inspect
 import json
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping
 from collections.abc import Set as AbstractSet
 from contextlib import suppress
 from dataclasses import dataclass, field
@@ -20,8 +20,6 @@ from streamfold.derivations.search.options import (
     GONE_AT,
     NEXT,
     Document,
-    Part,
-    Parts,
     index_name,
     keeps_ids,
     key_id,
@@ -44,13 +42,14 @@ from streamfold.errors import (
     shown,
 )
 from streamfold.keys.field import Unreadable, datetime_text
-from streamfold.keys.key import Key, child_fields, sort_prefix
 from streamfold.keys.key_part import KeyComponent
 from streamfold.keys.table import RESERVED_PREFIX
 from streamfold.ledger.contribution import dropped_backlinks, stored_references, stored_text
 from streamfold.records.change import Change, ItemKey, image_of
 from streamfold.records.images import Image
-from streamfold.records.values import EXACT, LEVELS_MAX, base64_text, decode
+from streamfold.records.values import EXACT, LEVELS_MAX, base64_text
+from streamfold.routes.parts import Parts
+from streamfold.routes.roots import root_of as root_of_part
 from streamfold.routes.route import SOURCE, Fields, Route
 from streamfold.runtime import Runtime
 from streamfold.settings import Settings
@@ -59,12 +58,6 @@ from streamfold.writes.guarded import CounterWrite, StateKey
 if TYPE_CHECKING:
     from streamfold.commit.referents import LookedUp
 
-PARTS_MAX = 2_000
-"""Parts of one document: a query of so many items of 1 KB takes two pages, and their document 2 MB."""
-PARTS_BYTES_MAX = 10_000_000
-"""Size of the parts of one document: ten pages of a query (1 MB each; API Reference, Query). An OpenSearch domain takes
-requests of 10 MB or 100 MB, by its instance (OpenSearch Service Developer Guide, limits)."""
-PAGE_ITEMS = 500
 StoredItems = Mapping[ItemKey, StoredItem]
 
 DOCUMENTS_MAX = 100
@@ -182,7 +175,7 @@ class Root(NamedTuple):
         return joined_key(self.item[1:])
 
     def __str__(self) -> str:
-        what = " and its parts" if options_of(self.route).parts else ""
+        what = " and its parts" if self.route.parts else ""
         return f"{self.route.name}: document of {self.key_text}{what}"
 
 
@@ -190,9 +183,7 @@ def root_of(work: Work) -> Root:
     """The item whose document a change belongs to: the item itself, or the parent of a part."""
     if work.role == SOURCE:
         return Root(work.route, work.item, work.fields, tuple(work.changes), tuple(work.idle))
-    (source,) = work.route.sources
-    fields = {name: work.fields[name] for name in source.types}
-    return Root(work.route, (source.table.name, *source.compose(fields)), fields, tuple(work.changes))
+    return Root(work.route, *root_of_part(work.route, work.fields), tuple(work.changes))
 
 
 class Gathered(NamedTuple):
@@ -205,9 +196,9 @@ class Gathered(NamedTuple):
 def known_items(root: Root) -> Iterator[ItemKey]:
     """The items of a document with known keys: the source, and parts without fields of their own."""
     yield root.item
-    for key in options_of(root.route).parts:
-        if set(key.types) <= set(root.fields):
-            yield (key.table.name, *key.compose(root.fields))
+    for part in root.route.parts:
+        if part.prefix(root.fields) is None:
+            yield (part.key.table.name, *part.key.compose(root.fields))
 
 
 def gathered(root: Root, engine: Engine, stored: StoredItems, found: "LookedUp | None" = None) -> Gathered:
@@ -219,54 +210,12 @@ def gathered(root: Root, engine: Engine, stored: StoredItems, found: "LookedUp |
     if found is not None and found.error is not None:
         raise found.error
     image = image_of(stored.get(root.item)) if found is None else found.image
-    options = options_of(root.route)
-    if not image or not options.parts:
+    if not image or not root.route.parts:
         return Gathered(image, Parts())
-    counted = _Counted(root)
-    return Gathered(image, Parts({key: [*_parts(root, key, engine, stored, counted)] for key in options.parts}))
+    from streamfold.commit.collections import RootItem, parts_of, ranges_of, read_ranges  # few searches gather parts
 
-
-class _Counted:
-    """Counts the parts of one document."""
-
-    def __init__(self, root: Root) -> None:
-        self.root = root
-        self.items = self.size = 0
-
-    def add(self, items: Sequence[StoredItem]) -> None:
-        self.items += len(items)
-        self.size += sum(len(repr(item)) for item in items)
-        if self.items > PARTS_MAX or self.size > PARTS_BYTES_MAX:
-            raise Unprocessable(
-                f"The document of an item would have over {PARTS_MAX} parts or {PARTS_BYTES_MAX} bytes of them: it has "
-                f"{self.items} parts and more. Index them one by one, with their parent's key as a field, or keep what "
-                "is searched of them in a row of a view, and gather that."
-            )
-
-
-def _parts(root: Root, key: Key, engine: Engine, stored: StoredItems, counted: _Counted) -> Iterator[Part]:
-    table = key.table
-    for item in _items(root, key, engine, stored, counted):
-        sort = decode(item[table.sort]) if table.sort else None
-        fields = child_fields(key, root.fields, decode(item[table.partition]), sort)
-        image = image_of(item)
-        if fields is not None and image:
-            yield Part(image, fields)
-
-
-def _items(root: Root, key: Key, engine: Engine, stored: StoredItems, counted: _Counted) -> Iterator[StoredItem]:
-    if set(key.types) <= set(root.fields):
-        found = stored.get((key.table.name, *key.compose(root.fields)))
-        yield from [found] if found is not None else []
-        return
-    after, begins = None, sort_prefix(key, root.fields)
-    for _ in range(PARTS_MAX):  # each page but the last has an item, and they are counted
-        page = engine.page(key.table, root.item[1], begins, after, PAGE_ITEMS)
-        counted.add(page.items)
-        yield from page.items
-        after = page.after
-        if after is None:
-            return
+    gathering = RootItem(root.route, root.item, root.fields)
+    return Gathered(image, parts_of(gathering, read_ranges(engine, ranges_of([gathering]), stored)))
 
 
 class MadeDocuments(NamedTuple):
@@ -296,7 +245,7 @@ def documents_of(route: Route, found: Gathered, fields: Fields) -> list[Document
     """The documents that the function gives for an existing item."""
     if passes_over(route, found.image.raw):
         return []
-    more = (found.document_parts,) if options_of(route).parts else ()
+    more = (found.document_parts,) if route.parts else ()
     return yielded(route, found.image, fields, Document, more=more, most=SEVERAL)
 
 
@@ -353,7 +302,7 @@ def changes_nothing(root: Root) -> bool:
     Every change is compared, not the first and the last only: of two changes that cancel each other out, one may have
     been indexed alone. With a part, a lookup, an unknown image or a handler that raises, nothing is skipped.
     """
-    if options_of(root.route).parts or root.route.lookups:
+    if root.route.planned_from_ledger:
         return False
     return all(_is_equal(root, change) for change in root.changes)
 
@@ -382,7 +331,7 @@ def previewed(root: Root, settings: Settings) -> list[Preview]:
     Those of parts, of looked up items, or of an unknown image are only named.
     """
     newest = max(root.changes, key=lambda change: change.version_text)
-    if options_of(root.route).parts or root.route.lookups or newest.item != root.item or not newest.has_new:
+    if root.route.planned_from_ledger or newest.item != root.item or not newest.has_new:
         return [Preview(str(root))]
     with ItemFault() as fault, localcontext(EXACT):
         return _documents(root, newest.new, settings)

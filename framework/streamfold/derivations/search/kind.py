@@ -7,8 +7,6 @@ from typing import TYPE_CHECKING, Any, ClassVar
 from streamfold.derivations.derivation import CountedWord, Derivation, Planned
 from streamfold.derivations.search.options import check_searches, options_of, shown_index
 from streamfold.errors import EngineUnavailable, ManifestError, SettingsError, is_fatal
-from streamfold.keys.key import check_in_partition
-from streamfold.routes.route import Subscription
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Mapping, Sequence
@@ -27,8 +25,6 @@ if TYPE_CHECKING:
 
 NOT_INDEXED = "not_indexed"
 """Counts items whose documents were not sent."""
-PART = "part"
-"""The role of an item that is gathered into its parent's document."""
 
 
 class Search(Derivation):
@@ -51,12 +47,6 @@ class Search(Derivation):
         )
     }
 
-    def items_given(self, options: Any) -> int:
-        return 2 if options.parts else 1
-
-    def subscriptions(self, route: Route) -> tuple[Subscription, ...]:
-        return (*super().subscriptions(route), *(Subscription(key, PART) for key in options_of(route).parts))
-
     def outside_locations(self, route: Route) -> tuple[str, ...]:
         return (f"index {shown_index(route)}",)
 
@@ -70,9 +60,6 @@ class Search(Derivation):
         return "bump before read"
 
     def check(self, own: Sequence[Route], routes: Sequence[Route]) -> None:
-        for route in own:
-            for part in options_of(route).parts:
-                check_in_partition(f"Search {route.name!r} ({route.declared_at})", "the part", route.sources[0], part)
         check_searches(own)
 
     def check_names(self, own: Sequence[Route], settings: Settings) -> None:
@@ -191,7 +178,7 @@ class Search(Derivation):
 
         counters = dynamodb(STATE, "BatchGetItem", "PartiQLInsert", "PartiQLUpdate", "UpdateItem")
         lacking = dynamodb(STATE, "PutItem")  # what an index lacks while it is built
-        parts = options_of(route).parts
+        parts = route.part_keys
         items = (dynamodb(place, "BatchGetItem") for place in tables_of([*route.sources, *parts]))
         gathered = (dynamodb(place, "Query") for place in tables_of(parts))
         sent = {

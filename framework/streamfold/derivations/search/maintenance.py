@@ -1,14 +1,13 @@
 """Maintenance of an index: documents copied to a new one, compared with their items, and purged."""
 
 import json
-from collections import defaultdict
 from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Any, NamedTuple
 from urllib.parse import unquote
 
 from streamfold.commit.referents import lacking_backlinks
-from streamfold.derivations.expected import Expected, History, MadeOf, Values, referents_of
+from streamfold.derivations.expected import Expected, History, MadeOf, Values, gathered_items, referents_of
 from streamfold.derivations.search.documents import (
     Root,
     RootRun,
@@ -31,8 +30,6 @@ from streamfold.derivations.search.opensearch import OpenSearchIndex
 from streamfold.derivations.search.options import (
     GONE,
     GONE_AT,
-    Part,
-    Parts,
     in_path,
     keeps_ids,
     key_id,
@@ -42,11 +39,10 @@ from streamfold.derivations.search.options import (
 from streamfold.derivations.search.sink import CONFLICT, Sink, send
 from streamfold.engines.protocol import Counter, Engine
 from streamfold.errors import Contended, EngineUnavailable, ItemFault, redacted
-from streamfold.keys.key import Key, child_fields
 from streamfold.ledger.state_keys import document_key
 from streamfold.records.change import ItemKey
-from streamfold.records.values import alike, sortable
-from streamfold.routes.route import Fields, Route
+from streamfold.records.values import alike
+from streamfold.routes.route import Route
 from streamfold.runtime import Runtime
 from streamfold.settings import Settings
 from streamfold.writes.guarded import RowKey
@@ -282,7 +278,7 @@ def _made_of(engine: Engine, run: RootRun, sources: Mapping[ItemKey, Any]) -> li
     now = gathered(root, engine, sources)
     parts = (
         (key.table.name, *key.compose({**root.fields, **each.key}))
-        for key in (options_of(root.route).parts if now.image else ())
+        for key in (root.route.part_keys if now.image else ())
         for each in now.document_parts(key)
     )
     return [
@@ -314,47 +310,14 @@ def root_of(route: Route, name: str) -> Root | None:
 def expected(route: Route, history: History) -> Expected:
     """The documents of all items."""
     found = Expected()
-    parts = _Partitions(history) if options_of(route).parts else None
-    for item, image, fields in history.items_of(route):
+    for item, image, fields, gathering in gathered_items(route, history):
         referents = referents_of(route, image, fields, history.items)
         if referents is None:
             continue
-        asked = route if parts is None else _with_parts(route, parts, item, fields)
-        for document in history.called(asked, image, {**fields, **referents}, item):
+        for document in history.called(gathering, image, {**fields, **referents}, item):
             key = (_place(route, index_of(route, fields, Settings())), document_id(route, item, fields, document), None)
             found.outside[key] = parsed(document_text(document.fields))
     return found
-
-
-class _Partitions:
-    """The existing items by partition: the parts of a document are declared in the partition of its root.
-
-    Looking for parts among all items would take most of the time of a proof with many items.
-    """
-
-    def __init__(self, history: History) -> None:
-        self._items: dict[tuple[str, Any], list[tuple[ItemKey, Mapping[str, Any]]]] = defaultdict(list)
-        for item, image in history.items.items():
-            if image:
-                self._items[item[:2]].append((item, image))
-
-    def parts(self, key: Key, root: ItemKey, fields: Fields) -> list[Part]:
-        """The items of a root's partition that match the template, in the order of their sort keys."""
-        beside = sorted(self._items[root[:2]], key=lambda entry: sortable(entry[0][2]))
-        found = ((image, child_fields(key, fields, *item[1:])) for item, image in beside)
-        return [Part(image, own_fields) for image, own_fields in found if own_fields is not None]
-
-
-def _with_parts(route: Route, partitions: _Partitions, root: ItemKey, fields: Fields) -> Route:
-    """The route whose function gets its parts."""
-    parts = Parts({key: partitions.parts(key, root, fields) for key in options_of(route).parts})
-    function = route.function
-    assert function is not None
-
-    def called(item: Any, **asked: Any) -> Any:
-        return function(item, parts, **asked)
-
-    return replace(route, function=called)
 
 
 def read_documents(routes: Sequence[Route], index: str, engine: Engine) -> dict[str, dict[str, Any]]:

@@ -8,11 +8,10 @@ from functools import cached_property
 from hashlib import sha256
 from itertools import combinations
 from pathlib import Path
-from types import MappingProxyType
-from typing import Any, Literal, NamedTuple, TypeAlias, TypeVar, get_args, is_typeddict, overload
+from typing import Any, Literal, NamedTuple, get_args
 from urllib.parse import quote
 
-from streamfold.errors import AttributeMissing, DeclarationError, HandlerError, SettingsError, redacted, shown
+from streamfold.errors import DeclarationError, HandlerError, SettingsError, redacted
 from streamfold.keys.field import Field, overlaps
 from streamfold.keys.key import Key
 from streamfold.keys.key_part import KeyComponent, KeyValue, is_ambiguous
@@ -22,8 +21,6 @@ from streamfold.records.values import number_text
 from streamfold.routes.effects import GivenEffect
 from streamfold.routes.route import Route
 from streamfold.settings import INDEX_PREFIX, environment_name
-
-T = TypeVar("T")
 
 GONE = "_sf_gone"
 """The field that hides a document whose item is gone: the alias filters the document out."""
@@ -72,7 +69,6 @@ TYPE_NAMES = (
 )
 """The types of a mapping (OpenSearch, Mappings and field types), with those of its plugins."""
 TYPES = frozenset(TYPE_NAMES.split())
-NOTHING: Mapping[str, Any] = MappingProxyType({})
 
 Deletes = Literal["kept", "removed"]
 """What happens to a document whose item is gone. ``kept``: it is hidden, and its version wins for ever; ``removed``: it
@@ -284,112 +280,12 @@ class Document(GivenEffect):
         return {**self.values, **(self.attributes or {})}
 
 
-class Part(Mapping[str, Any]):
-    """One part of a document: an item's attributes as a mapping, and the fields of its key as ``key``."""
-
-    __slots__ = ("_item", "key")
-
-    def __init__(self, item: Mapping[str, Any] = NOTHING, key: Mapping[str, Any] = NOTHING) -> None:
-        self._item = item
-        self.key: Mapping[str, Any] = key
-
-    def __getitem__(self, name: str) -> Any:
-        try:
-            return self._item[name]
-        except AttributeMissing:
-            raise
-        except KeyError:
-            raise AttributeMissing(name, names=self._item) from None
-
-    def __iter__(self) -> Iterator[str]:
-        return iter(self._item)
-
-    def __len__(self) -> int:
-        return len(self._item)
-
-    @property
-    def item(self) -> Mapping[str, Any]:
-        """The item itself."""
-        return self._item
-
-    def __repr__(self) -> str:
-        return f"Part({dict(self._item)!r}, {dict(self.key)!r})"
-
-
-GivenPart: TypeAlias = Part | Mapping[str, Any]
-
-
-class Parts:
-    """The parts of a document, by the key that ``parts=`` names.
-
-    A test makes them of dicts, or of ``Part(item, key)`` where the function reads the key:
-    ``Parts({ORDER_ITEM: [Part({"price": 3}, {"sku": "A1"})], ORDER_TOTAL: [{"total": 3}]})``.
-    """
-
-    __slots__ = ("_by_key",)
-
-    def __init__(self, by_key: Mapping[Key, Sequence[GivenPart]] = NOTHING) -> None:  # type: ignore[assignment]
-        self._by_key = {key: [_part(each) for each in given] for key, given in by_key.items()}
-
-    @overload
-    def __call__(self, key: Key) -> list[Part]: ...
-    @overload
-    def __call__(self, key: Key, of: type[T]) -> list[T]: ...
-    def __call__(self, key: Key, of: type[T] | None = None) -> list[T] | list[Part]:
-        """The parts of this key, in the order of their sort keys, or what they are as ``of``.
-
-        ``of`` is a ``TypedDict``, a dataclass or a pydantic model. Raises ``HandlerError`` for a key not declared, and
-        for a part that does not fit the type.
-        """
-        if key not in self._by_key:
-            declared = ", ".join(map(repr, self._by_key)) or "none"
-            raise HandlerError(f"parts({key!r}): expected a key of parts=, one of {declared}.")
-        found = self._by_key[key]
-        return list(found) if of is None else [_typed(key, part, of) for part in found]
-
-    @overload
-    def one(self, key: Key) -> Part: ...
-    @overload
-    def one(self, key: Key, of: type[T]) -> T | None: ...
-    def one(self, key: Key, of: type[T] | None = None) -> T | Part | None:
-        """The only part of this key; an empty one, or None with a type, if there is none.
-
-        Raises ``HandlerError`` for several, and for a part that does not fit the type.
-        """
-        found = self(key)
-        if len(found) > 1:
-            raise HandlerError(f"parts.one({key!r}): expected one part, found {len(found)}. parts({key!r}) gives all.")
-        if of is not None:
-            return _typed(key, found[0], of) if found else None
-        return found[0] if found else Part()
-
-
-def _typed(key: Key, part: Part, of: type[T]) -> T:
-    """A part as a type; as it is for a ``TypedDict``, which is for type checkers."""
-    if is_typeddict(of):
-        return part  # type: ignore[return-value] # a mapping with the same attributes
-    # few applications have typed parts, and no start of the others should wait for the module
-    from streamfold.routes.typed import needed_decoder
-
-    found: T = needed_decoder(of, f"parts({key!r}, ...):").of(part.item, f"A handler takes a part of {key!r}")
-    return found
-
-
-def _part(given: GivenPart) -> Part:
-    if isinstance(given, Part):
-        return given
-    if not isinstance(given, Mapping):
-        raise HandlerError(f"Parts got {shown(given)}: expected a Part, or an item as a mapping.")
-    return Part(given)
-
-
 @dataclass(eq=False, repr=False)
 class SearchOptions:
     """The options of a search beside its sources."""
 
     index: KeyComponent  # the template of the alias that readers use, by its logical name
     id: KeyComponent | None  # the template of a document's id; None: the item's key
-    parts: tuple[Key, ...]
     mapping: Mapping[str, Any]  # with the framework's own fields
     settings: Mapping[str, Any]
     deletes: Deletes
@@ -434,7 +330,6 @@ def checked_search(
     sources: Sequence[Key],
     at: str,
     to: str,
-    parts: Sequence[Key],
     id: str | None,  # noqa: A002 - the word of the index
     given: IndexOptions,
 ) -> SearchOptions:
@@ -445,7 +340,6 @@ def checked_search(
     return SearchOptions(
         _checked_index(sources, to, at),
         _checked_id(sources, id, at),
-        _checked_parts(sources, parts, at),
         index_mapping(given.mapping, given.fields, at),
         index_settings(given.settings, at),
         given.deletes,
@@ -492,17 +386,6 @@ def _checked_id(sources: Sequence[Key], template: object, at: str) -> KeyCompone
             "documents could get one id."
         )
     return template_of_id
-
-
-def _checked_parts(sources: Sequence[Key], parts: Any, at: str) -> tuple[Key, ...]:
-    if not isinstance(parts, list | tuple) or not all(isinstance(key, Key) for key in parts):
-        raise DeclarationError(f"search at {at} has parts={parts!r}: expected a list of Keys, parts=[ORDER_ITEM].")
-    if parts and len(sources) > 1:
-        raise DeclarationError(
-            f"search at {at} has parts= and several sources: a document of parts has one source. Declare a handler for "
-            "each."
-        )
-    return tuple(dict.fromkeys(parts))
 
 
 def check_searches(own: Sequence[Route]) -> None:

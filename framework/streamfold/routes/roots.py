@@ -1,0 +1,54 @@
+"""Roots: the items whose handlers gather parts, and what is refused of an application that gathers."""
+
+from collections.abc import Iterable
+
+from streamfold.errors import DeclarationError
+from streamfold.keys.key import check_in_partition
+from streamfold.records.change import ItemKey
+from streamfold.routes.parts import PART, DeclaredPart
+from streamfold.routes.route import REFERENT, Fields, Route
+
+
+def root_of(route: Route, fields: Fields) -> tuple[ItemKey, Fields]:
+    """The root of a part with these fields of its key, and the fields of the root's key."""
+    (source,) = route.sources
+    own = {name: fields[name] for name in source.types}
+    return (source.table.name, *source.compose(own)), own
+
+
+def visited_for(route: Route, item: ItemKey, role: str, fields: Fields) -> tuple[ItemKey, Fields] | None:
+    """The item that is visited for another, with the fields of its key: of a source its own, of a part its root.
+
+    None for a referent: backlinks name the items that refer to it.
+    """
+    if role == PART:
+        return root_of(route, fields)
+    return None if role == REFERENT else (item, fields)
+
+
+def changed_parts(route: Route, item: ItemKey) -> list[DeclaredPart]:
+    """How a handler gathers an item."""
+    return [each for each in route.parts if each.key.takes(item)]
+
+
+def check_gathering(route: Route, routes: Iterable[Route]) -> None:
+    """Raises ``DeclarationError`` for parts that are not of the root's partition."""
+    if not route.parts:
+        return
+    who, (root,) = f"{route.kind.name.capitalize()} {route.name!r} ({route.declared_at})", route.sources
+    for part in route.parts:
+        try:
+            check_in_partition(who, "the part", root, part.key)
+        except DeclarationError as error:
+            if part.key.table.name == root.table.name and part.key.partition.text == root.partition.text:
+                raise
+            raise DeclarationError(
+                f"{error} Let an index put rows into this partition, router.index({part.key!r}, into=...), and gather "
+                "these."
+            ) from None
+        for writer in routes if route.kind.contributes else ():
+            if (why := writer.kind.no_referent(writer)) and any(part.key.overlaps(key) for key in writer.into):
+                raise DeclarationError(
+                    f"{who} gathers {part.key!r}, whose rows {writer.name!r} ({writer.declared_at}) writes: "
+                    f"{why.replace('Look up', 'Gather')}"
+                )
