@@ -197,10 +197,10 @@ claimed = App("everything", routers=[claims])
 items = Router()
 items.cascade(ORDER, children=[ORDER_ITEM])
 items.archive(ORDER, SESSION, to="s3://removed/everything")
-items.publish(SESSION, to="eventbridge:sessions", type="session.{event}", changed=["user"])
+items.publish(SESSION, to="eventbridge:sessions", type="session.{event}", changed=["user"], at_once=1)
 
 
-@items.publish(ORDER, to="sqs:orders.fifo", type="order.cancelled", changed=["status"], once=True)
+@items.publish(ORDER, to="sqs:orders.fifo", type="order.cancelled", changed=["status"], once=True, at_once=1)
 def cancelled(change, order_id):
     return {"order_id": order_id} if change.new and change.new["status"] == "cancelled" else None
 

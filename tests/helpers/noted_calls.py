@@ -19,6 +19,7 @@ from tests.helpers.partiql import WithStatements
 STATE, FAILED, PARKED = "real-state", "failed-records", "parked/"
 MAPPINGS_PREFIX = "aws/lambda/"
 OPERATIONS = {"ListObjectsV2": "ListBucket", "SendMessageBatch": "SendMessage", "DeleteMessageBatch": "DeleteMessage"}
+OPERATIONS |= {"PublishBatch": "Publish"}
 """Operations whose permission has another name (Service Authorization Reference)."""
 FREE = {"sts:GetCallerIdentity"}
 """What needs no permission (API Reference, GetCallerIdentity)."""
@@ -31,8 +32,10 @@ def real_name(logical):
 class Noted:
     """The permissions that calls took, since ``into`` was entered."""
 
-    def __init__(self, archives=()):
+    def __init__(self, archives=(), large=()):
         self.taken = set()
+        self.large = large  # locations of large data
+        self.destinations = {}  # places of destinations by their addresses
         self.archives = archives  # locations that archives declare
         self.silent = True
 
@@ -67,6 +70,11 @@ class Noted:
             return self._of_dynamodb(operation, parameters)
         if service == "s3":
             return [(f"s3:{operation}", self._object(operation, parameters))]
+        if service in ("sqs", "sns", "events"):
+            (entry, *_) = parameters.get("Entries", [{}])
+            address = parameters.get("QueueUrl") or parameters.get("TopicArn") or entry["EventBusName"]
+            if address in self.destinations:
+                return [(f"{service}:{operation}", Place("destination", self.destinations[address]))]
         if service == "sqs":
             kind = "dead letters" if parameters["QueueUrl"].endswith("-dead") else "queue"
             return [(f"sqs:{operation}", Place(kind))]
@@ -93,6 +101,10 @@ class Noted:
 
     def _object(self, operation, parameters):
         bucket = parameters["Bucket"]
+        if bucket != FAILED and operation == "PutObject":
+            for location in self.large:
+                if f"s3://{bucket}/{parameters['Key']}".startswith(location):
+                    return Place("large data", location)
         if bucket != FAILED:
             (location,) = [each for each in self.archives if f"s3://{bucket}/{parameters['Key']}".startswith(each)]
             return Place("archive", location)

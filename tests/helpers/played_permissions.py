@@ -81,23 +81,39 @@ def types_of(table, app):
     return {name: part.attribute_type for name, part in zip(table.attributes, key.parts, strict=False)}
 
 
+def made_destination(place):
+    """The address of a new bus, topic or queue."""
+    service, _, name = place.partition(":")
+    fifo = {"FifoQueue" if service == "sqs" else "FifoTopic": "true"} if name.endswith(".fifo") else {}
+    if service == "eventbridge":
+        return boto3.client("events").create_event_bus(Name=name)["EventBusArn"]
+    if service == "sns":
+        return boto3.client("sns").create_topic(Name=name, Attributes=fifo)["TopicArn"]
+    return boto3.client("sqs").create_queue(QueueName=name, Attributes=fifo)["QueueUrl"]
+
+
 class Played:
     """An application on AWS. ``taken`` has the permissions that were taken, by function."""
 
     def __init__(self, app, stack, *, at=1_772_355_600.0, **settings):
         self.app, self.at = app, at
         archives = [each for route in app.routes for each in route.kind.outside_locations(route)]
-        self.noted = Noted([each for each in archives if each.startswith("s3://")])
+        places = {call.place for route in app.routes for call in derivation(route).process_calls(route)}
+        large = [each.name for each in places if each.kind == "large data"]
+        self.noted = Noted([each for each in archives if each.startswith("s3://")], large)
         self.raw = boto3.client("dynamodb")
         self.tables = {name: table for name, table in app.tables.items() if name != STATE_TABLE.name}
         for name, table in self.tables.items():
             make_table(self.raw, real_name(name), types_of(table, app))
         make_table(self.raw, STATE, {"pk": "S", "sk": "S"})
         s3, self.sqs = boto3.client("s3"), boto3.client("sqs")
-        for bucket in {FAILED, *(each.split("/")[2] for each in self.noted.archives)}:
+        for bucket in {FAILED, *(each.split("/")[2] for each in [*self.noted.archives, *large])}:
             s3.create_bucket(Bucket=bucket)
         self.jobs = self.sqs.create_queue(QueueName="jobs")["QueueUrl"]
+        destinations = [each.name for each in places if each.kind == "destination"]
+        self.noted.destinations = {made_destination(each): each for each in destinations}
         self.settings = Settings(
+            destinations={name.partition(":")[2]: address for address, name in self.noted.destinations.items()},
             tables={name: real_name(name) for name in self.tables},
             state_table=STATE,
             observe="off",
@@ -463,6 +479,7 @@ class Played:
             "STREAMFOLD_GATE_SECONDS": "0",
             "STREAMFOLD_SEARCH": "https://search.example",
             "STREAMFOLD_JOBS": self.jobs,
+            **{f"STREAMFOLD_PUBLISH_{environment_name(name)}": to for name, to in self.settings.destinations.items()},
         }
         command = [each for each in arguments if each != ON]
         command = ["streamfold", *command, *(where if ON in arguments else where[:2])]

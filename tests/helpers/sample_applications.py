@@ -223,6 +223,14 @@ def called(router):
         assert change.event
 
 
+def published(router):
+    """To one destination of each service; the order's own text is too long for a topic."""
+    options = {"type": "order.{event}", "at_once": 1}  # moto is of one thread
+    router.publish(ORDER, to="eventbridge:shop", name="events", **options)
+    router.publish(ORDER, to="sns:orders", name="topics", large="s3://large/orders", **options)
+    router.publish(ORDER, to="sqs:orders-2.fifo", name="queues", once=True, **options)
+
+
 def archived(router):
     router.archive(ORDER, to="s3://removed/orders")
 
@@ -463,6 +471,7 @@ SAMPLES = {
     "copy": Sample(made(copied), LIFE),
     "external": Sample(made(called), LIFE),
     "archive": Sample(made(archived), LIFE),
+    "publish": Sample(made(published), [*LIFE, [gone(order(), EXPIRED), order(2), order(9, note="x" * 200_000)]]),
     "cascade": Sample(made(cascade), LINES_OF_ORDERS, {"chunk_actions": 3}),
     "lookup": Sample(made(tags_of_products), TAGS_OF_PRODUCTS, meanwhile=MEANWHILE),
     "lookups": Sample(

@@ -539,11 +539,19 @@ def arn_of(app: App, account: Account, function: LiveFunction, place: Place) -> 
         "failures": lambda: failures and f"{failures}/aws/lambda/x",
         "parking bucket": lambda: bucket(settings.park),
         "parked": lambda: bucket(settings.park, "x"),
+        "destination": lambda: destination_arn(settings, place),
+        "large data": lambda: bucket(place.name, "x"),
         "archive": lambda: bucket(settings.archive or place.name, "x"),
         "role": lambda: place.name,
         "queue": lambda: next((each.source_arn for each in mappings if each.service == SQS), None),
     }
     return found[place.kind]() if place.kind in found else None
+
+
+def destination_arn(settings: Settings, place: Place) -> str | None:
+    """The ARN that a setting gives a destination; None if it gives the URL of a queue, or nothing."""
+    given = settings.destination(place.name.partition(":")[2])
+    return given if given is not None and given.startswith("arn:") else None
 
 
 def _readable(function: LiveFunction) -> Settings | None:

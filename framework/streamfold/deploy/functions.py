@@ -60,7 +60,7 @@ class DeployedFunction(NamedTuple):
             return "Verifier"
         if self.sort == STREAM and self.searches and self.group == "search":
             return "Searcher"
-        group = "" if self.group in (None, GROUP) else _logical_id(str(self.group))
+        group = "" if self.group in (None, GROUP) else logical_id(str(self.group))
         return group + ("Projector" if self.sort == STREAM else "Spreader")
 
     @property
@@ -187,7 +187,7 @@ class Deployment:
         """The name of a table's resource in a template."""
         if table == MAIN.name or [table] == [each.name for each in self.tables]:
             return "Table"
-        return _logical_id(table) + "Table"
+        return logical_id(table) + "Table"
 
     def check_names(self) -> None:
         """Raises ``SettingsError`` if two things of the application have one name in a template.
@@ -224,7 +224,8 @@ class Deployment:
         return [f"{route.kind} {route.name!r} {why}" for route, why in found if why]
 
 
-def _logical_id(name: str) -> str:
+def logical_id(name: str) -> str:
+    """A name in letters and digits, as resources of a template have it."""
     return "".join(word[0].upper() + word[1:] for word in re.findall(r"[A-Za-z0-9]+", name))
 
 

@@ -22,6 +22,16 @@ from streamfold.deploy.choices import (
     secret_parameter,
 )
 from streamfold.deploy.dashboards import DASHBOARD_CONDITIONS, SEARCH_DASHBOARD_CONDITIONS, SEARCHES, dashboards
+from streamfold.deploy.destinations import (
+    DeployedDestination,
+    destination_conditions,
+    destination_named,
+    destination_parameters,
+    destinations_of,
+    key_statement,
+    large_data_arn,
+    notes_of_destinations,
+)
 from streamfold.deploy.filters import Filter, filter_of
 from streamfold.deploy.functions import (
     QUEUE,
@@ -131,6 +141,7 @@ class SamTemplate:
             resources |= _bucket("FailureBucket", {"ExpirationInDays": ref("FailureDays")})
         if any(each.archives for each in self.functions) and ARCHIVE not in self.elsewhere.buckets:
             resources |= _bucket("ArchiveBucket", {})
+        resources |= {each.resource: each.made for each in self.destinations}
         return {
             "AWSTemplateFormatVersion": "2010-09-09",
             "Transform": "AWS::Serverless-2016-10-31",
@@ -155,6 +166,10 @@ class SamTemplate:
             old_images=view in ("NEW_AND_OLD_IMAGES", "OLD_IMAGE"),
             kinesis=existing is not None and existing.on_kinesis,
         )
+
+    @cached_property
+    def destinations(self) -> list[DeployedDestination]:
+        return destinations_of(self.deployment.app.routes)
 
     @cached_property
     def searches(self) -> list[DeployedFunction]:
@@ -228,6 +243,8 @@ class SamTemplate:
             }
             if function.fans_out:
                 found[PREFIX + "JOBS"] = self.elsewhere.queue_url or ref(function.queue)
+            for each in destinations_of(function.routes):
+                found[each.variable] = each.arn
             if function.archives:
                 found[PREFIX + "ARCHIVE"] = self.elsewhere.location(ARCHIVE) or sub("s3://${ArchiveBucket}")
             if function.searches:
@@ -266,7 +283,8 @@ class SamTemplate:
         granted = self.deployment.permissions(function, **self.tables.with_permissions)
         own = by_own_role(granted, self.elsewhere.role_of)
         document = policy(own, lambda place: self.resource_of_place(place, function))
-        return [*_conditioned(self.elsewhere, document["Statement"]), USE_KEY]
+        keys = [USE_KEY, key_statement()] if destinations_of(function.routes) else [USE_KEY]
+        return [*_conditioned(self.elsewhere, document["Statement"]), *keys]
 
     def role(self, kind: Literal["operate", "read"]) -> dict[str, Any]:
         """The policy of a person who operates the application, or reads only."""
@@ -285,6 +303,10 @@ class SamTemplate:
                 return self.tables.stream_arn(place.name)
             case "key":
                 return self.existing[place.name].key
+            case "destination":
+                return destination_named(place.name).arn
+            case "large data":
+                return large_data_arn(place.name)
             case "search":
                 domain = "arn:${AWS::Partition}:es:${AWS::Region}:${AWS::AccountId}:domain/${SearchDomain}"
                 return sub(f"{domain}/{place.name}")
@@ -322,6 +344,7 @@ class SamTemplate:
     def _conditions(self, resources: Mapping[str, Any]) -> dict[str, Any]:
         found = {**(SEARCH_CONDITIONS if self.searches else {}), **CONDITIONS, **DASHBOARD_CONDITIONS}
         found |= HISTORY_CONDITIONS if self.signs_history else {}
+        found |= destination_conditions(self.destinations)
         return found | (SEARCH_DASHBOARD_CONDITIONS if "SearchDashboard" in resources else {})
 
     def _parameters(self) -> dict[str, Any]:
@@ -340,6 +363,7 @@ class SamTemplate:
             if table.region is not None:
                 text = f"The real name of table {name} in {table.region}"
                 found[self.tables.resource(name) + "Name"] = {"Type": "String", "Default": name, "Description": text}
+        found |= destination_parameters(self.destinations)
         return found | ALARM_PARAMETERS | {choice.name: choice.parameter for choice in CHOICES}
 
 
@@ -516,6 +540,9 @@ def notes(template: SamTemplate) -> Iterator[str]:
                     "removed a row that handlers add to."
                 )
     yield from _notes_of_readers(template)
+    for function in template.functions:
+        if function.sort == STREAM:
+            yield from notes_of_destinations(function.routes, f"{function.name}Role")
     if template.needs_search:
         names = ", ".join(each.name for each in template.searches if not each.only_searches)
         yield (

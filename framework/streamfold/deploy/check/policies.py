@@ -12,6 +12,7 @@ from streamfold.deploy.check.accounts import roles_of
 from streamfold.deploy.check.review import FoundFunction, Review, described, referred_secret
 from streamfold.deploy.check.stores import statements
 from streamfold.deploy.deployed import queue_arn_url
+from streamfold.deploy.destinations import destination_named
 from streamfold.deploy.functions import DESCRIBE, STATE_TABLE
 from streamfold.deploy.permissions import Permission, Place
 from streamfold.deploy.rules import ENCRYPTED_REQUESTS, TRUSTED
@@ -21,7 +22,7 @@ from streamfold.errors import SettingsError
 from streamfold.settings import SECRETS
 from streamfold.settings.readers import PREFIX, SecretReference
 
-SERVICES = ("dynamodb", "kinesis", "s3", "sqs", "es", "logs")
+SERVICES = ("dynamodb", "kinesis", "s3", "sqs", "sns", "events", "es", "logs")
 """Services that the framework calls. What a function is allowed of others is its handlers' own business."""
 LOG_ACTIONS = ("logs:CreateLogGroup", "logs:CreateLogStream", "logs:PutLogEvents")
 MANAGED: Mapping[str, Sequence[str]] = {
@@ -205,6 +206,8 @@ WORDS = {
     "parking bucket": "the bucket of parked records",
     "parked": "the parked records",
     "archive": "the archive {}",
+    "destination": "the destination {}",
+    "large data": "the large data in {}",
     "queue": "the queue of segments",
     "dead letters": "the dead letters of the queue of segments",
     "search": "the path {} of the search domain",
@@ -452,6 +455,9 @@ class _Places:
                 return resource.endswith(f"/{place.name}") and ":domain/" in resource
             case "key" | "account" | "dead letters":
                 return not strictly
+            case "destination":
+                given = self.review.values(self.found.variables, destination_named(place.name).variable)
+                return resource in map(str, given) or not strictly
             case "secret":
                 return _is_secret(self._secrets[place.name], resource)
             case "log":
@@ -507,7 +513,8 @@ class _Places:
             prefix = given.removeprefix("s3://").partition("/")[2].strip("/")
             expected = ("*", f"{prefix}/*" if prefix else "*") if place.kind == "parked" else ("",)
             return self._is_bucket_of(given, bucket) and below in expected
-        given = self._text(PREFIX + "ARCHIVE") or place.name
+        given = self._text(PREFIX + "ARCHIVE") if place.kind == "archive" else ""
+        given = given or place.name
         return self._is_bucket_of(given, bucket) and below.endswith("*")
 
     def _text(self, variable: str) -> str:
