@@ -513,7 +513,7 @@ class _Places:
             prefix = given.removeprefix("s3://").partition("/")[2].strip("/")
             expected = ("*", f"{prefix}/*" if prefix else "*") if place.kind == "parked" else ("",)
             return self._is_bucket_of(given, bucket) and below in expected
-        given = self._text(PREFIX + "ARCHIVE") if place.kind == "archive" else ""
+        given = "" if place.kind == "large data" else self._text(PREFIX + "ARCHIVE")
         given = given or place.name
         return self._is_bucket_of(given, bucket) and below.endswith("*")
 
