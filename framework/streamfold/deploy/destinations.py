@@ -11,6 +11,7 @@ from typing import Any, NamedTuple
 from streamfold.deploy import rules
 from streamfold.deploy.functions import logical_id
 from streamfold.deploy.rules import as_properties
+from streamfold.derivations.calls import Place
 from streamfold.derivations.derivation import derivation
 from streamfold.parking import s3_location
 from streamfold.routes.route import Route
@@ -85,7 +86,18 @@ def destination_named(place: str) -> DeployedDestination:
     return DeployedDestination(service, name)
 
 
-def destination_parameters(found: Sequence[DeployedDestination]) -> dict[str, Any]:
+def made_destinations(routes: Iterable[Route]) -> dict[str, Any]:
+    """The resources of the destinations that the stack may make."""
+    return {each.resource: each.made for each in destinations_of(routes)}
+
+
+def addresses_of_destinations(routes: Iterable[Route]) -> dict[str, Any]:
+    """The variables with the addresses of destinations."""
+    return {each.variable: each.arn for each in destinations_of(routes)}
+
+
+def destination_parameters(routes: Iterable[Route]) -> dict[str, Any]:
+    found = destinations_of(routes)
     parameters = {
         each.parameter: {
             "Type": "String",
@@ -103,26 +115,31 @@ def destination_parameters(found: Sequence[DeployedDestination]) -> dict[str, An
     return {**parameters, KEY_PARAMETER: key} if found else {}
 
 
-def destination_conditions(found: Sequence[DeployedDestination]) -> dict[str, Any]:
+def destination_conditions(routes: Iterable[Route]) -> dict[str, Any]:
+    found = destinations_of(routes)
     made = {each.condition: {"Fn::Equals": [{"Ref": each.parameter}, ""]} for each in found}
     own = {KEY_CONDITION: {"Fn::Not": [{"Fn::Equals": [{"Ref": KEY_PARAMETER}, ""]}]}}
     return {**made, **own} if found else {}
 
 
-def key_statement() -> dict[str, Any]:
-    """What a message to an encrypted destination takes of its key (SQS Developer Guide, key management)."""
+def key_statements(routes: Iterable[Route]) -> list[dict[str, Any]]:
+    """What messages to encrypted destinations take of their key (SQS Developer Guide, key management)."""
     statement = {
         "Sid": "UseDestinationKey",
         "Effect": "Allow",
         "Action": ["kms:GenerateDataKey", "kms:Decrypt"],
         "Resource": {"Ref": KEY_PARAMETER},
     }
-    return {"Fn::If": [KEY_CONDITION, statement, {"Ref": "AWS::NoValue"}]}
+    return [{"Fn::If": [KEY_CONDITION, statement, {"Ref": "AWS::NoValue"}]}] if destinations_of(routes) else []
 
 
-def large_data_arn(location: str) -> dict[str, str]:
-    """The ARN of the objects below a location."""
-    bucket, prefix = s3_location(location)
+def arn_for_messages(place: Place) -> dict[str, Any] | None:
+    """The ARN of a destination, or of the objects with large data; None for another place."""
+    if place.kind == DESTINATION:
+        return destination_named(place.name).arn
+    if place.kind != "large data":
+        return None
+    bucket, prefix = s3_location(place.name)
     return {"Fn::Sub": f"arn:${{AWS::Partition}}:s3:::{bucket}/{prefix}*"}
 
 

@@ -23,13 +23,12 @@ from streamfold.deploy.choices import (
 )
 from streamfold.deploy.dashboards import DASHBOARD_CONDITIONS, SEARCH_DASHBOARD_CONDITIONS, SEARCHES, dashboards
 from streamfold.deploy.destinations import (
-    DeployedDestination,
+    addresses_of_destinations,
+    arn_for_messages,
     destination_conditions,
-    destination_named,
     destination_parameters,
-    destinations_of,
-    key_statement,
-    large_data_arn,
+    key_statements,
+    made_destinations,
     notes_of_destinations,
 )
 from streamfold.deploy.filters import Filter, filter_of
@@ -123,7 +122,7 @@ class SamTemplate:
     @cached_property
     def content(self) -> dict[str, Any]:
         """The template as plain values."""
-        resources: dict[str, Any] = {}
+        resources: dict[str, Any] = made_destinations(self.deployment.app.routes)
         for table in self.deployment.tables:
             if table.name not in self.existing:
                 resources[self.tables.resource(table.name)] = self._table(table)
@@ -141,7 +140,6 @@ class SamTemplate:
             resources |= _bucket("FailureBucket", {"ExpirationInDays": ref("FailureDays")})
         if any(each.archives for each in self.functions) and ARCHIVE not in self.elsewhere.buckets:
             resources |= _bucket("ArchiveBucket", {})
-        resources |= {each.resource: each.made for each in self.destinations}
         return {
             "AWSTemplateFormatVersion": "2010-09-09",
             "Transform": "AWS::Serverless-2016-10-31",
@@ -166,10 +164,6 @@ class SamTemplate:
             old_images=view in ("NEW_AND_OLD_IMAGES", "OLD_IMAGE"),
             kinesis=existing is not None and existing.on_kinesis,
         )
-
-    @cached_property
-    def destinations(self) -> list[DeployedDestination]:
-        return destinations_of(self.deployment.app.routes)
 
     @cached_property
     def searches(self) -> list[DeployedFunction]:
@@ -233,18 +227,16 @@ class SamTemplate:
     def environment(self, function: DeployedFunction) -> dict[str, TemplateValue]:
         """The variables of a function."""
         found = {variable: self.tables.real(name) for name, variable in self.deployment.environment_names.items()}
-        found |= {STATE_TABLE: self.tables.state, PREFIX + "OLDER_CODE": ref("OlderCode")}
-        found |= self.elsewhere.variables
+        found |= {STATE_TABLE: self.tables.state, PREFIX + "OLDER_CODE": ref("OlderCode"), **self.elsewhere.variables}
         if function.sort in (STREAM, QUEUE):
             found |= {
                 PREFIX + "GROUP": function.group or GROUP,
                 PREFIX + "PARK": self.elsewhere.location(FAILURES, "/parked") or sub("s3://${FailureBucket}/parked"),
                 PREFIX + "RETENTION_DAYS": ref("RetentionDays"),
+                **addresses_of_destinations(function.routes),
             }
             if function.fans_out:
                 found[PREFIX + "JOBS"] = self.elsewhere.queue_url or ref(function.queue)
-            for each in destinations_of(function.routes):
-                found[each.variable] = each.arn
             if function.archives:
                 found[PREFIX + "ARCHIVE"] = self.elsewhere.location(ARCHIVE) or sub("s3://${ArchiveBucket}")
             if function.searches:
@@ -283,8 +275,7 @@ class SamTemplate:
         granted = self.deployment.permissions(function, **self.tables.with_permissions)
         own = by_own_role(granted, self.elsewhere.role_of)
         document = policy(own, lambda place: self.resource_of_place(place, function))
-        keys = [USE_KEY, key_statement()] if destinations_of(function.routes) else [USE_KEY]
-        return [*_conditioned(self.elsewhere, document["Statement"]), *keys]
+        return [*_conditioned(self.elsewhere, document["Statement"]), USE_KEY, *key_statements(function.routes)]
 
     def role(self, kind: Literal["operate", "read"]) -> dict[str, Any]:
         """The policy of a person who operates the application, or reads only."""
@@ -294,7 +285,7 @@ class SamTemplate:
 
     def resource_of_place(self, place: Place, function: DeployedFunction | None = None) -> TemplateValue:
         """The ARN of a place in this template."""
-        if (shared := self.elsewhere.arn_of(place)) is not None:
+        if (shared := self.elsewhere.arn_of(place) or arn_for_messages(place)) is not None:
             return shared
         match place.kind:
             case "table" | "state":
@@ -303,10 +294,6 @@ class SamTemplate:
                 return self.tables.stream_arn(place.name)
             case "key":
                 return self.existing[place.name].key
-            case "destination":
-                return destination_named(place.name).arn
-            case "large data":
-                return large_data_arn(place.name)
             case "search":
                 domain = "arn:${AWS::Partition}:es:${AWS::Region}:${AWS::AccountId}:domain/${SearchDomain}"
                 return sub(f"{domain}/{place.name}")
@@ -343,8 +330,7 @@ class SamTemplate:
 
     def _conditions(self, resources: Mapping[str, Any]) -> dict[str, Any]:
         found = {**(SEARCH_CONDITIONS if self.searches else {}), **CONDITIONS, **DASHBOARD_CONDITIONS}
-        found |= HISTORY_CONDITIONS if self.signs_history else {}
-        found |= destination_conditions(self.destinations)
+        found |= (HISTORY_CONDITIONS if self.signs_history else {}) | destination_conditions(self.deployment.app.routes)
         return found | (SEARCH_DASHBOARD_CONDITIONS if "SearchDashboard" in resources else {})
 
     def _parameters(self) -> dict[str, Any]:
@@ -363,8 +349,8 @@ class SamTemplate:
             if table.region is not None:
                 text = f"The real name of table {name} in {table.region}"
                 found[self.tables.resource(name) + "Name"] = {"Type": "String", "Default": name, "Description": text}
-        found |= destination_parameters(self.destinations)
-        return found | ALARM_PARAMETERS | {choice.name: choice.parameter for choice in CHOICES}
+        found |= destination_parameters(self.deployment.app.routes) | ALARM_PARAMETERS
+        return found | {choice.name: choice.parameter for choice in CHOICES}
 
 
 def _conditioned(elsewhere: OtherAccounts, statements: Sequence[TemplateValue]) -> Iterator[TemplateValue]:

@@ -12,7 +12,7 @@ from streamfold.deploy.check.accounts import roles_of
 from streamfold.deploy.check.review import FoundFunction, Review, described, referred_secret
 from streamfold.deploy.check.stores import statements
 from streamfold.deploy.deployed import queue_arn_url
-from streamfold.deploy.destinations import destination_named
+from streamfold.deploy.destinations import DESTINATION, destination_named
 from streamfold.deploy.functions import DESCRIBE, STATE_TABLE
 from streamfold.deploy.permissions import Permission, Place
 from streamfold.deploy.rules import ENCRYPTED_REQUESTS, TRUSTED
@@ -455,9 +455,6 @@ class _Places:
                 return resource.endswith(f"/{place.name}") and ":domain/" in resource
             case "key" | "account" | "dead letters":
                 return not strictly
-            case "destination":
-                given = self.review.values(self.found.variables, destination_named(place.name).variable)
-                return resource in map(str, given) or not strictly
             case "secret":
                 return _is_secret(self._secrets[place.name], resource)
             case "log":
@@ -503,6 +500,9 @@ class _Places:
         return STATE_TABLE if place.kind == "state" else self.review.deployment.environment_names[place.name]
 
     def _is_in_bucket(self, place: Place, resource: str) -> bool:
+        if place.kind == DESTINATION:
+            variable = destination_named(place.name).variable
+            return resource in map(str, self.review.values(self.found.variables, variable))
         bucket, _, below = resource.partition("/")
         if place.kind == "failure bucket":
             return not below and self._is_failure_bucket(bucket)
