@@ -10,24 +10,25 @@ alarms. The exit code is 1 where a step goes wrong.
 """
 
 import json
-import os
-import signal
-import socket
 import subprocess
 import sys
 import tempfile
 import time
-import urllib.request
-from collections.abc import Iterable, Iterator
-from contextlib import contextmanager
+from collections.abc import Iterable
 from pathlib import Path
 from typing import Any
-from urllib.error import URLError
-
-import boto3
 
 from streamfold.keys.table import MARKED
 from streamfold.records.values import encode
+from streamfold.starter.rehearsal import (
+    REGION,
+    ROWS_SECONDS,
+    STACK,
+    Emulator,
+    RehearsalFailed,
+    emulated,
+    emulator,
+)
 from tests.helpers.commands import as_set, embedded_rows
 from tests.helpers.source import Source
 from tests.helpers.template import load_template
@@ -35,10 +36,6 @@ from tests.helpers.template import load_template
 ROOT = Path(__file__).parents[2]
 BUILT = ROOT / ".aws-sam" / "build" / "template.yaml"
 SERVER, SAM = ROOT / ".venv-rehearsal" / "bin" / "ministack", ROOT / ".venv-sam" / "bin" / "sam"
-STACK, REGION = "rehearsal", "us-east-1"
-ACCOUNT = "123456789012"
-"""An access key of twelve digits is an account of its own there."""
-START_SECONDS, ROWS_SECONDS, STOP_SECONDS = 60, 90, 15
 RETAINED = ("Table", "StateTable", "FailureBucket", "ArchiveBucket")
 UNLIKE = ("AUDIT#",)
 """Rows that hold the time and number of their records, which are others in a replay."""
@@ -53,60 +50,13 @@ FIRST = [
 LATER = [("ORDER#1", "METADATA", {**ORDER, "status": "paid"}), ("ORDER#1", "ITEM#sku-1", {**LINE, "quantity": 7})]
 
 
-class RehearsalFailed(Exception):  # noqa: N818 - named by its cause
-    """Raised when a step of the rehearsal did not do what it has to."""
-
-
-def free_port() -> int:
-    """A port of loopback that nothing listens on."""
-    with socket.socket() as listener:
-        listener.bind(("127.0.0.1", 0))
-        return int(listener.getsockname()[1])
-
-
-@contextmanager
-def server(log: Path) -> Iterator[str]:
-    """Runs ministack, and ends it with all functions that it runs."""
-    port = free_port()
-    environment = {**os.environ, "BIND_HOST": "127.0.0.1", "GATEWAY_PORT": str(port)}
-    with log.open("w") as output:
-        process = subprocess.Popen([SERVER], env=environment, stdout=output, stderr=output, start_new_session=True)
-    try:
-        await_answer(f"http://127.0.0.1:{port}/_ministack/health", process)
-        yield f"http://127.0.0.1:{port}"
-    finally:
-        # Its functions run in processes of their own, which outlive it unless the whole group ends.
-        os.killpg(process.pid, signal.SIGTERM)
-        try:
-            process.wait(STOP_SECONDS)
-        except subprocess.TimeoutExpired:
-            os.killpg(process.pid, signal.SIGKILL)
-
-
-def await_answer(address: str, process: "subprocess.Popen[bytes]") -> None:
-    """Waits until the server answers."""
-    end = time.monotonic() + START_SECONDS
-    while time.monotonic() < end and process.poll() is None:
-        try:
-            with urllib.request.urlopen(address, timeout=1):
-                return
-        except (URLError, OSError):
-            time.sleep(0.2)
-    raise RehearsalFailed(f"ministack did not answer within {START_SECONDS} seconds.")
-
-
 class Rehearsal:
     """One stack in one server."""
 
-    def __init__(self, endpoint: str, folder: Path) -> None:
-        keys = {"AWS_ACCESS_KEY_ID": ACCOUNT, "AWS_SECRET_ACCESS_KEY": "rehearsal", "AWS_DEFAULT_REGION": REGION}
-        self.environment = {**os.environ, **keys, "AWS_ENDPOINT_URL": endpoint, "SAM_CLI_TELEMETRY": "0"}
-        session = boto3.Session(ACCOUNT, "rehearsal", region_name=REGION)
-        self.dynamodb = session.client("dynamodb", endpoint_url=endpoint)
-        self.cloudformation = session.client("cloudformation", endpoint_url=endpoint)
-        self.others = {
-            name: session.client(name, endpoint_url=endpoint) for name in ("lambda", "sqs", "s3", "cloudwatch")
-        }
+    def __init__(self, running: Emulator, folder: Path) -> None:
+        self.environment = dict(running.environment)
+        self.dynamodb, self.cloudformation = running.client("dynamodb"), running.client("cloudformation")
+        self.others = {name: running.client(name) for name in ("lambda", "sqs", "s3", "cloudwatch")}
         self.folder, self.source = folder, Source()
         self.began = time.monotonic()
 
@@ -140,8 +90,6 @@ class Rehearsal:
             if resource["Type"] == "AWS::Serverless::Function":
                 resource["Properties"]["CodeUri"] = str(BUILT.parent / name)  # as sam build writes it
                 del resource["Metadata"]
-                for event in resource["Properties"].get("Events", {}).values():
-                    event["Properties"].pop("FilterCriteria", None)  # ministack takes "$or" for a name
         template.write_text(json.dumps(content), "utf-8")
         self._deploy(template=template)
         state = self._resources()["StateTable"]
@@ -194,12 +142,7 @@ class Rehearsal:
         return ran.stdout
 
     def _deploy(self, *parameters: str, template: Path = BUILT) -> None:
-        content = load_template(template)
-        for resource in content["Resources"].values():
-            if "Metrics" in resource.get("Properties", {}):  # ministack knows no metric math: take one metric
-                resource["Properties"] |= {"Namespace": "AWS/Lambda", "MetricName": "PolledEventCount", "Period": 3600}
-                del resource["Properties"]["Metrics"]
-                resource["Properties"].setdefault("Statistic", "Sum")
+        content = emulated(load_template(template))
         template = template.with_name("rehearsed.json")
         template.write_text(json.dumps(content), "utf-8")
         given = ("--parameter-overrides", *parameters) if parameters else ()
@@ -281,8 +224,8 @@ def main() -> int:
     with tempfile.TemporaryDirectory() as folder:
         log = Path(folder) / "ministack.log"
         try:
-            with server(log) as endpoint:
-                rehearsal = Rehearsal(endpoint, Path(folder))
+            with emulator(SERVER, log) as running:
+                rehearsal = Rehearsal(running, Path(folder))
                 rehearsal.run()
                 rehearsal.beside_a_table()
         except RehearsalFailed as failed:

@@ -131,13 +131,19 @@ def _written_project(folder: Path, package: str, texts: Mapping[str, str | bytes
         "package": package,
         "install": "--find-links wheels " if wheel else "",
         "carried": templates.CARRIED if wheel else "",
+        "stack": package.replace("_", "-"),
     }
+    stages = (Template(templates.STAGE).substitute(words, stage=stage) for stage in templates.STAGES)
+    words["stages"] = "".join(stages)
     files = {
         "pyproject.toml": templates.PYPROJECT,
         "Makefile": templates.MAKEFILE,
         "README.md": templates.README,
         ".gitignore": templates.GITIGNORE,
         ".github/workflows/test.yml": templates.CI,
+        ".github/workflows/deploy.yml": templates.DEPLOY,
+        ".github/workflows/rollout.yml": templates.ROLLOUT,
+        "samconfig.toml": templates.SAMCONFIG,
     }
     paths = written(folder, {path: Template(text).substitute(words) for path, text in files.items()} | dict(texts))
     if wheel is not None:

@@ -12,6 +12,7 @@ requires-python = ">=3.11"
 dependencies = ["streamfold"]
 
 [project.optional-dependencies]
+deploy = ["streamfold[deploy]"]
 testing = ["streamfold[testing]"]
 
 [tool.hatch.build.targets.wheel]
@@ -43,9 +44,47 @@ routes:
 template:
 	streamfold template > template.yaml
 
+check:
+	streamfold template --check template.yaml
+
+# The stage that is deployed to (samconfig.toml), and whether older code may run beside newer: on during a rollout.
+STAGE ?= dev
+OLDER_CODE ?= off
+
+# sam and ministack, an emulator of AWS, pin packages that the application does not: each has an environment of its own.
+export PATH := $$(PATH):$$(CURDIR)/.tools/sam/bin:$$(CURDIR)/.tools/ministack/bin
+
+tools:
+	python -m venv .tools/sam
+	.tools/sam/bin/python -m pip install --quiet aws-sam-cli
+	python -m venv .tools/ministack
+	.tools/ministack/bin/python -m pip install --quiet ministack aws-sam-translator boto3
+
 build:
-	@command -v sam > /dev/null || { echo "make build needs the command sam: pip install aws-sam-cli" >&2; exit 1; }
-	sam build --build-in-source
+	@command -v sam > /dev/null || { echo "make build needs the command sam: make tools installs it" >&2; exit 1; }
+	SAM_CLI_TELEMETRY=0 AWS_DEFAULT_REGION=$$$${AWS_DEFAULT_REGION:-us-east-1} sam build --build-in-source
+
+# Deploys the build into the emulator on this machine, writes the items of the recordings, and compares the rows.
+rehearse: build
+	python -m streamfold.starter.rehearsal events/*.jsonl
+
+# What the deployed code would make otherwise: rows of a sample of the items, which are read. The tag names that code.
+diff:
+	streamfold diff --old $package:app@deployed/$$(STAGE) --engine dynamodb --table $$(TABLE)
+
+deploy: build
+	SAM_CLI_TELEMETRY=0 sam deploy --config-env $$(STAGE) --parameter-overrides OlderCode=$$(OLDER_CODE)
+
+# Fails as soon as an alarm of the stage rises, and if code, template, functions and state do not fit together.
+MINUTES ?= 1
+watch:
+	streamfold doctor --stack $stack-$$(STAGE)
+	@for minute in $$$$(seq $$(MINUTES)); do \\
+		sleep 60; \\
+		rising=$$$$(aws cloudwatch describe-alarms --state-value ALARM --alarm-name-prefix $stack-$$(STAGE)- \\
+			--query 'MetricAlarms[].AlarmName' --output text) || exit 1; \\
+		if [ -n "$$$$rising" ]; then echo "These alarms rise: $$$$rising" >&2; exit 1; fi; \\
+	done
 
 # SAM calls these for its functions (BuildMethod: makefile), and says in ARTIFACTS_DIR where it wants the files. Only
 # what runs on any processor is taken. Byte code is of use to a function of the same Python only.
@@ -60,30 +99,141 @@ build-%:
 		python -m compileall -q --invalidation-mode unchecked-hash "$$(ARTIFACTS_DIR)"; \\
 	fi
 
-.PHONY: test replay routes template build
+.PHONY: test replay routes template check tools build rehearse diff deploy watch
 """
 CI = """\
 name: test
-on: [push, pull_request]
+on:
+  push:
+    branches: [main]
+  pull_request:
 env:
   STREAMFOLD_APP: $package:app
+permissions:
+  contents: read
 jobs:
   test:
     runs-on: ubuntu-latest
+    timeout-minutes: 30
     steps:
       - uses: actions/checkout@v4
       - uses: actions/setup-python@v5
         with:
-          python-version: "3.12"
-      - run: pip install $install".[testing]"
+          python-version: "3.13"
+      - run: pip install $install".[testing,deploy]"
       - run: python -m pytest
       - run: make replay
+      - run: make check
+      - run: make tools
+      - run: make rehearse
+"""
+DEPLOY = """\
+# Rolls a commit out: to stage, and then to prod, once somebody has approved (a rule of the environment prod).
+name: deploy
+on: workflow_dispatch
+concurrency: deploy
+permissions:
+  contents: write
+  id-token: write
+jobs:
+  stage:
+    uses: ./.github/workflows/rollout.yml
+    with:
+      stage: stage
+  prod:
+    needs: stage
+    uses: ./.github/workflows/rollout.yml
+    with:
+      stage: prod
+"""
+ROLLOUT = """\
+# One stage. Its environment has the variables ROLE_ARN (a role that trusts this repository), AWS_REGION, and TABLE, the
+# real name of the table main once there is one. The tag deployed/STAGE is the commit that runs there.
+name: rollout
+on:
+  workflow_call:
+    inputs:
+      stage:
+        type: string
+        required: true
+permissions:
+  contents: write
+  id-token: write
+jobs:
+  rollout:
+    runs-on: ubuntu-latest
+    timeout-minutes: 60
+    environment: $${{ inputs.stage }}
+    env:
+      STAGE: $${{ inputs.stage }}
+      TABLE: $${{ vars.TABLE }}
+      STREAMFOLD_APP: $package:app
+    steps:
+      - uses: actions/checkout@v4
+        with:
+          fetch-depth: 0
+      - uses: actions/setup-python@v5
+        with:
+          python-version: "3.13"
+      - run: pip install $install".[testing,deploy]"
+      - run: make tools
+      - name: The template fits the routes
+        run: make check
+      - name: The stack works in an emulator
+        run: make rehearse
+      - uses: aws-actions/configure-aws-credentials@v4
+        with:
+          role-to-assume: $${{ vars.ROLE_ARN }}
+          aws-region: $${{ vars.AWS_REGION }}
+      - name: The deployed code, beside the new
+        id: before
+        run: |
+          if git rev-parse --quiet --verify "refs/tags/deployed/$$STAGE"; then
+            git worktree add ../deployed "deployed/$$STAGE"
+            echo "exists=true" >> "$$GITHUB_OUTPUT"
+          fi
+      - name: Rows that the new code makes otherwise
+        if: steps.before.outputs.exists && vars.TABLE
+        run: make diff || echo "::warning::Rows change. Rebuild these handlers after the deployment."
+      - name: Older code may run beside newer
+        if: steps.before.outputs.exists
+        run: make -C ../deployed deploy OLDER_CODE=on PATH="$$PATH:$$PWD/.tools/sam/bin"
+      - name: Deploy
+        id: deploy
+        run: make deploy OLDER_CODE=$${{ steps.before.outputs.exists && 'on' || 'off' }}
+      - name: No alarm rises for a quarter of an hour
+        run: make watch MINUTES=15
+      - name: Roll back
+        if: failure() && steps.before.outputs.exists && steps.deploy.outcome != 'skipped'
+        run: make -C ../deployed deploy OLDER_CODE=on PATH="$$PATH:$$PWD/.tools/sam/bin"
+      - name: One version runs alone
+        run: make deploy OLDER_CODE=off
+      - name: This commit is deployed
+        run: |
+          git tag --force "deployed/$$STAGE"
+          git push --force origin "refs/tags/deployed/$$STAGE"
+"""
+SAMCONFIG = """\
+# A stack for each stage. In an account of its own each stage has the same names; in one account the stack's name tells
+# them apart. The parameters are those of template.yaml: those that are not given here keep the values of the stack.
+version = 0.1
+$stages"""
+STAGES = ("dev", "stage", "prod")
+STAGE = """
+[$stage.deploy.parameters]
+stack_name = "$stack-$stage"
+resolve_s3 = true
+capabilities = "CAPABILITY_IAM"
+confirm_changeset = false
+fail_on_empty_changeset = false
+tags = "stage=$stage"
 """
 GITIGNORE = """\
 .aws-sam/
 .hypothesis/
 .pytest_cache/
 .streamfold/
+.tools/
 .venv/
 __pycache__/
 """
@@ -93,13 +243,19 @@ README = """\
 Views over a DynamoDB table, kept by streamfold.
 
 ```sh
-pip install $install".[testing]"
+pip install $install".[testing,deploy]"
 make test      # a plain test, a twin and a proof of each handler
 make replay    # folds events/*.jsonl into a local file, and shows the rows
 make routes    # which handler reads and writes which keys
 make template  # writes template.yaml again, after a change of keys or handlers
-make build     # builds the functions with AWS SAM; sam deploy --guided deploys them
+make check     # compares template.yaml with the handlers
+make tools     # installs sam and ministack, each into an environment of its own
+make build     # builds the functions with AWS SAM
+make rehearse  # deploys them into an emulator on this machine, and compares rows
+make deploy STAGE=dev
 ```
+
+`.github/workflows/deploy.yml` rolls a commit out to the stages of `samconfig.toml`: `streamfold docs stages`.
 
 The modules of `$package/` hold keys and handlers. `streamfold new handler NAME` adds another one, with its test and
 an event. Commands open the application that `streamfold_app` of `pyproject.toml` names, unless
