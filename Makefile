@@ -107,17 +107,18 @@ events: $(VENV)/.dev ## record events/ again from a real engine (needs a JDK 17 
 spark: $(VENV)/.spark ## run the tests on Spark (needs a JDK 17 and Maven; PySpark takes a minute and 345 MB)
 	@REQUIRE_ENGINES=1 $(WITH_ENGINE) $(IN_VENV) -m pytest tests/on_local -m "spark and not nightly" $(PYTEST_FLAGS)
 
-template: $(SAM_VENV)/.sam $(VENV)/.dev ## check the template, what docs/sources.md makes of it, and generated ones, as CloudFormation will see them
+template: $(SAM_VENV)/.sam $(VENV)/.dev ## check the template, what two pages make of it, and generated ones, as CloudFormation will see them
 	@mkdir -p .aws-sam
 	@$(SAM_VENV)/bin/python tests/tools/expand_template.py template.yaml > .aws-sam/expanded.json
 	@$(SAM_VENV)/bin/python tests/tools/expand_template.py template.yaml docs/sources.md > .aws-sam/kinesis.json
+	@$(SAM_VENV)/bin/python tests/tools/expand_template.py template.yaml docs/stages.md > .aws-sam/network.json
 	@$(SAM_VENV)/bin/python tests/tools/state_machine_template.py > .aws-sam/state-machine.json
 	@$(VENV)/bin/streamfold template --json > .aws-sam/generated.yaml
 	@$(VENV)/bin/streamfold template --json --table main=orders --stream $(ORDERS_STREAM) > .aws-sam/existing.yaml
 	@for made in generated existing; do \
 		$(SAM_VENV)/bin/python tests/tools/expand_template.py .aws-sam/$$made.yaml > .aws-sam/$$made.json || exit 1; \
 	done
-	@$(SAM_VENV)/bin/cfn-lint --regions us-east-1 -- .aws-sam/expanded.json .aws-sam/kinesis.json \
+	@$(SAM_VENV)/bin/cfn-lint --regions us-east-1 -- .aws-sam/expanded.json .aws-sam/kinesis.json .aws-sam/network.json \
 		.aws-sam/state-machine.json .aws-sam/generated.json .aws-sam/existing.json
 
 build: $(SAM_VENV)/.sam $(VENV)/.made ## build the Lambda functions (BYTECODE=required: stop without their Python)

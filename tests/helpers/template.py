@@ -30,10 +30,14 @@ def load_template(path=ROOT / "template.yaml"):
     return yaml.load(path.read_text("utf-8"), _Loader)
 
 
+def load_overlaid(page):
+    """The template with what the text of a page puts on top of it."""
+    return overlaid(load_template(), yaml.load(overlay_text(page), _Loader))
+
+
 def kinesis_template():
     """The template with what docs/sources.md puts on top of it."""
-    page = (ROOT / "docs/sources.md").read_text("utf-8")
-    return overlaid(load_template(), yaml.load(overlay_text(page), _Loader))
+    return load_overlaid((ROOT / "docs/sources.md").read_text("utf-8"))
 
 
 def properties(template, name):
