@@ -46,6 +46,7 @@ class Parked(NamedTuple):
     attempts: int | None  # None: not counted
     at: str  # the time of parking, ISO text in UTC
     record: Mapping[str, Any]  # the stream record as delivered
+    request_id: str | None = None  # of the invocation that parked it; None: outside of Lambda, or of an earlier release
 
     @property
     def name(self) -> str:
@@ -72,14 +73,15 @@ class Parked(NamedTuple):
                 "It was parked by another version of streamfold."
             )
         try:
-            parked = cls(**{name: document[name] for name in cls._fields})
+            parked = cls(**{name: document[name] for name in cls._fields if name not in cls._field_defaults})
         except KeyError as missing:
             raise RecordError(f"A parked record has no {missing}: expected {', '.join(cls._fields)}.") from None
         if not isinstance(document["record"], Mapping):
             raise RecordError("A parked record is damaged: expected 'record' to be an object.")
         if broken := [name for name in TEXTS if not isinstance(document[name], str)]:
             raise RecordError(f"A parked record is damaged: expected {', '.join(map(repr, broken))} to be text.")
-        return parked
+        request_id = document.get("request_id")  # documents of earlier releases have none
+        return parked._replace(request_id=request_id if isinstance(request_id, str) else None)
 
 
 class Parking(Protocol):

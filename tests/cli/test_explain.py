@@ -11,6 +11,7 @@ from streamfold.commit.buckets import empty_buckets
 from streamfold.ledger.deltas import BUCKETS
 from streamfold.runtime import Runtime
 from streamfold.settings import Settings
+from tests.helpers.failures import parked_record, queue_message
 
 STATE = ("--state", "state.db")
 SHOP = """
@@ -430,3 +431,33 @@ def test_the_deltas_of_an_item_that_are_in_the_rows_are_gone(pending, source):
 
     assert "is gone: the rows have it" in pending.run("explain", "--item", "ORDER#1", "ITEM#c").out
     assert "pending" not in pending.run("explain", "ORDER#1", "TOTAL", "--scan").out
+
+
+def test_the_failed_records_of_an_item_are_shown_with_the_request_that_failed(state, records):
+    waiting = state.path / "waiting"
+    waiting.mkdir()
+    lines = [parked_record(each, "order_total", request_id=f"request-{number}") for number, each in enumerate(records)]
+    (waiting / "parked.jsonl").write_text("".join(f"{each.text()}\n" for each in lines))
+    (waiting / "batch.json").write_text(queue_message(*records))
+
+    ran = state.run("explain", "--item", "ORDER#1", "ITEM#b", *STATE, "--parked", "waiting")
+
+    assert ran.code == 1  # a record waits
+    sequence = records[1]["dynamodb"]["SequenceNumber"]
+    assert f"sequence {sequence}  handler order_total  at 2026-03-01T09:00:00Z\n    request  request-1\n" in ran.out
+    assert "why      LookupError: no" in ran.out
+    assert "request-0" not in ran.out
+    assert "1 document holds sequence numbers alone" in ran.out
+    found = report(state.run("explain", "--item", "ORDER#1", "ITEM#b", *STATE, "--parked", "waiting", "--json"))
+    assert [each["request_id"] for each in found["waiting"]["records"]] == ["request-1"]
+    assert found["waiting"]["ranges"] == 1
+
+
+def test_no_failed_record_of_an_item_is_said(state):
+    (state.path / "none").mkdir()
+    ran = state.run("explain", "--item", "ORDER#1", "ITEM#b", *STATE, "--parked", "none")
+    assert (ran.code, ran.out.splitlines()[-1]) == (0, "No failed record of the item waits there.")
+
+
+def test_a_location_of_failed_records_belongs_to_an_item(state):
+    assert "--parked belongs to --item." in state.run("explain", "ORDER#1", "TOTAL", *STATE, "--parked", "x").err

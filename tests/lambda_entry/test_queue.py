@@ -207,6 +207,16 @@ def test_the_schedule_measures_how_long_the_oldest_fan_out_is_open(caplog):
     assert (told.fan_outs_open, told.fan_out_oldest_seconds, told.lanes_rung) == (1, 4000, 2)
 
 
+@pytest.mark.parametrize("of_schedule", [True, False])
+def test_an_invocation_in_which_nothing_failed_writes_one_line(capsys, of_schedule):
+    app, engine, run = opened(9)
+    function = queue_function(app, engine, observe="lines")
+    capsys.readouterr()
+    function(dict(RING) if of_schedule else event(*map(body, run.queued)), Clock())
+    (line,) = capsys.readouterr().out.splitlines()
+    assert "_aws" in json.loads(line)
+
+
 def test_the_age_is_a_metric_in_seconds(capsys):
     app, engine, _ = opened(9)
     function = queue_function(app, engine, observe="lines")

@@ -4,6 +4,7 @@ import json
 import logging
 import sys
 from collections import Counter
+from types import SimpleNamespace
 
 import pytest
 
@@ -12,6 +13,7 @@ from streamfold.batch.report import Report
 from streamfold.commit.outcome import Failure
 from streamfold.engines.dynamodb_client import Consumed
 from streamfold.errors import HandlerError, SettingsError, redacted
+from streamfold.lambda_entry.invocation_ids import TRACE_VARIABLE, ids_of, invocation_ids
 from streamfold.lambda_entry.telemetry import (
     LEVEL_VARIABLE,
     NAMESPACE,
@@ -32,6 +34,7 @@ COUNTS = {"records": 100, "failed": 0, "fan_out_oldest_seconds": 7}
 def restored(monkeypatch):
     handlers, level, propagate = log.handlers, log.level, log.propagate
     monkeypatch.setenv(LEVEL_VARIABLE, "INFO")
+    monkeypatch.setattr(invocation_ids, "present", {})
     yield
     log.handlers, log.propagate = handlers, propagate
     log.setLevel(level)
@@ -73,6 +76,43 @@ def test_metrics_are_those_of_powertools(capsys):
     assert mine["Namespace"] == NAMESPACE
     assert {"Name": "fan_out_oldest_seconds", "Unit": "Seconds"} in mine["Metrics"]
     assert abs(ours["_aws"]["Timestamp"] - theirs["_aws"]["Timestamp"]) < 60_000
+
+
+IDS = {"function_request_id": "request-1", "xray_trace_id": "1-5759e988-bd862e3fe1be46a994272793"}
+HEADER = f"Root={IDS['xray_trace_id']};Parent=53995c3f42cd8ad8;Sampled="
+
+
+@pytest.fixture
+def invoked(monkeypatch):
+    """Begins an invocation that X-Ray traces."""
+    monkeypatch.setenv(TRACE_VARIABLE, HEADER + "1")
+    invocation_ids.begin(SimpleNamespace(aws_request_id="request-1"))
+
+
+@pytest.mark.usefixtures("invoked")
+@pytest.mark.parametrize("observe", ["lines", "powertools"])
+def test_each_line_and_the_metrics_have_the_ids_of_the_invocation(capsys, observe):
+    log.handlers = []
+    start_log(f"ids-{observe}", Settings(observe=observe))
+    log.error("failed")
+    measuring("shop", Settings(observe=observe))(COUNTS)
+    line, metrics = (json.loads(line) for line in capsys.readouterr().out.splitlines())
+    assert line.items() >= IDS.items()
+    assert metrics.items() >= IDS.items()
+
+
+@pytest.mark.parametrize(
+    ("context", "header", "found"),
+    [
+        (SimpleNamespace(aws_request_id="request-1"), HEADER + "1", IDS),
+        (SimpleNamespace(aws_request_id="request-1"), HEADER + "0", {"function_request_id": "request-1"}),
+        (SimpleNamespace(aws_request_id="request-1"), "", {"function_request_id": "request-1"}),
+        (SimpleNamespace(), "Sampled=1", {}),
+        (None, "nonsense", {}),
+    ],
+)
+def test_an_id_is_there_only_where_it_leads_somewhere(context, header, found):
+    assert ids_of(context, {TRACE_VARIABLE: header}) == found
 
 
 def test_the_level_is_that_of_the_variable(capsys, monkeypatch):

@@ -62,6 +62,13 @@ def test_what_agrees_has_no_difference_and_nothing_is_called_but_reads(client):
     assert set(called) == {"Scan", "BatchGetItem"}
 
 
+def test_a_comparison_in_which_nothing_failed_writes_one_line(client, monkeypatch, capsys):
+    monkeypatch.setenv("STREAMFOLD_OBSERVE", "lines")
+    handle_verify(app_of(), {"sample": 100, "tolerance": 0}, context(), client)
+    (line,) = capsys.readouterr().out.splitlines()
+    assert json.loads(line)["verified"] == 5
+
+
 def test_what_differs_is_counted_by_handler_and_no_key_is_logged(client, monkeypatch, capsys):
     monkeypatch.setenv("STREAMFOLD_OBSERVE", "lines")
     counts = handle_verify(app_of(2), {"tolerance": 0}, context(), client)

@@ -166,6 +166,7 @@ RUN = (
     "docs/twins.md",
     "docs/typed-items.md",
     "docs/unique.md",
+    "docs/wrong-rows.md",
 )
 """Pages whose every example runs as it stands; functions named as tests are called."""
 RUN_AS_ONE = ("docs/adding-a-kind.md", "docs/feeds.md", "docs/lifecycle.md")

@@ -53,7 +53,7 @@ class Report:
         self.failed = Counter[str]()  # records that failed, by handler
         self.tallies: dict[str, Tallies] = {}  # rows written and removed, by handler
         self.parked = Counter[str]()  # records parked, by handler
-        self.first_parked: dict[str, str] = {}  # the first parked record and its error, by handler
+        self.first_parked: dict[str, Failure] = {}  # the first parked record and its error, by handler
         self.off = Counter[str]()  # records skipped for a handler that is switched off
         self.counts: Counts = {}  # counts of kinds, by word and handler
         self.unrouted = Counter[str]()  # records that no route reads, by key prefix

@@ -3,6 +3,8 @@ make of an item.
 """
 
 from collections.abc import Iterator, Mapping, Sequence
+from contextlib import closing
+from itertools import chain
 from typing import Any, NamedTuple
 
 from streamfold.cli import shell
@@ -23,11 +25,13 @@ from streamfold.cli.items import (
     typed_keys,
     values_text,
 )
-from streamfold.cli.output import SHOWN_MAX, Grid, Printed, Report, counted
+from streamfold.cli.output import SHOWN_MAX, Grid, Note, Printed, Report, counted
 from streamfold.cli.session import Session
 from streamfold.derivations.derivation import derivation, deriving_onto_items
 from streamfold.derivations.expected import ExplainedRow
 from streamfold.errors import SettingsError, joined_key, printable
+from streamfold.failures.failed_records import open_location
+from streamfold.failures.waiting_of_item import WaitingOfItem, is_of_item, waiting_of_item
 from streamfold.keys.table import DERIVED, is_writers
 from streamfold.ledger.contribution import Contribution, RowContribution, SourceEntries
 from streamfold.lifecycle.buckets import GONE, PENDING, REFUSED, UNREAD
@@ -60,6 +64,12 @@ AGREEMENT = {True: "agrees", False: "differs", None: ""}
     shell.value("--index", "INDEX", "PARTITION is the id of a document of this search index."),
     shell.search_url("With --index, the OpenSearch server. Default with --engine dynamodb: STREAMFOLD_SEARCH."),
     shell.flag("--scan", "On DynamoDB, read the whole state to find the items of a row, if needed."),
+    shell.value(
+        "--parked",
+        "LOCATION",
+        "With --item, also show its failed records that wait there: a file, a folder, s3://BUCKET/PREFIX or a queue.",
+    ),
+    shell.belongs("--parked", "--item"),
     shell.refuses(
         "--item", "--scan", why="--scan looks for the items of a row, and --item names one: give one of them."
     ),
@@ -80,7 +90,9 @@ def explain(opened: Session) -> Report:
     a feed, show its post and its edge, with the versions that the row was made of. With --index, show the item and the
     parts that the document with the id PARTITION is made of, and the number of the run that wrote it.
 
-    With --item, compare the rows that each handler makes of an item now with the rows that the state holds of it.
+    With --item, compare the rows that each handler makes of an item now with the rows that the state holds of it. With
+    --parked, show each record of the item that waits to be redriven: its sequence number, the handler, the error, and
+    the id of the request that failed, by which the log of the function is searched.
 
     If a handler owns the row, the row's key names the item. For Max, Top and similar aggregates, and for unique rows,
     the entries below the row name the items. All other items are found by reading the whole state: a local state is
@@ -97,13 +109,14 @@ def explain(opened: Session) -> Report:
     \b
     Exit codes:
       0  the row agrees with the contributions of its items, and these with the items; the state agrees with the item
-      1  it does not agree, or some items were not found without --scan, or a handler raises
+      1  it does not agree, or some items were not found without --scan, or a handler raises, or a record waits
       2  the command did not run: an option, the application or the store is wrong
 
     \b
     Examples:
       streamfold explain SALES#2026-03-01 SKU#a
       streamfold explain --item ORDER#1042 METADATA --json
+      streamfold explain --item ORDER#1042 METADATA --parked s3://shop-failures/ --engine dynamodb --table main=shop
       streamfold explain 'PRODUCT#1|META' --index products
       streamfold explain SALES#2026-03-01 SKU#a --scan --engine dynamodb --table main=shop
     """
@@ -118,7 +131,12 @@ def explain(opened: Session) -> Report:
         found = explain_item(by, item)
         note_absent(by.engine, item)
         differs = any(each.agrees is False or each.error is not None for each in found)
-        return Report(_item_lines(by, item, found), _item_object(by, item, found), differs)
+        lines, shown_object = _item_lines(by, item, found), _item_object(by, item, found)
+        if given.parked is None:
+            return Report(lines, shown_object, differs)
+        waiting = _waiting(opened, item)
+        shown_object["waiting"] = {**waiting._asdict(), "records": [each._asdict() for each in waiting.records]}
+        return Report(chain(lines, _waiting_lines(waiting)), shown_object, differs or bool(waiting.records))
     if (found_row := explained_row(by, partition, sort)) is not None:
         return Report(_explained_lines(found_row), _explained_object(by.app, found_row), not found_row.agrees)
     if (shown := item_shown(by, partition, sort, scan=scan)) is not None:
@@ -126,6 +144,32 @@ def explain(opened: Session) -> Report:
         return Report(_shown_lines(by, shown), _shown_object(by, shown), differs)
     row = explain_row(by, _row(by, partition, sort), scan=scan)
     return Report(_row_lines(by, row), _row_object(by, row), not row.agrees)
+
+
+def _waiting(opened: Session, item: ItemKey) -> WaitingOfItem:
+    """The failed records of an item at the location of ``--parked``."""
+    with closing(open_location(opened.given.parked)) as documents:
+        return waiting_of_item(documents, is_of_item(opened.app, opened.settings, item))
+
+
+def _waiting_lines(found: WaitingOfItem) -> Iterator[Printed]:
+    if found.records:
+        yield "\nFailed records of the item that wait to be redriven:"
+    else:
+        yield "\nNo failed record of the item waits there."
+    for each in found.records[:SHOWN_MAX]:
+        who = f"handler {each.handler}" if each.handler else "a batch; its log lines name the handler"
+        tries = "" if each.attempts is None else f"  after {counted(each.attempts, 'attempt')}"
+        yield printable(f"  sequence {each.sequence or '-'}  {who}{tries}  at {each.at or '-'}")
+        yield printable(f"    request  {each.request_id or '-'}")
+        yield printable(f"    why      {each.why}")
+        yield printable(f"    in       {each.location}")
+    if (hidden_count := len(found.records) - SHOWN_MAX) > 0:
+        yield f"... and {hidden_count:,} more; --json has them all."
+    if found.ranges:
+        hold = f"{counted(found.ranges, 'document')} hold{'s' * (found.ranges == 1)}"
+        yield f"{hold} sequence numbers alone, whose records may be of the item: redrive reads the stream."
+    yield from (Note(printable(f"Not read: {each}")) for each in found.unread[:SHOWN_MAX])
 
 
 def _row(by: Explaining, partition: str, sort: str | None) -> RowKey:

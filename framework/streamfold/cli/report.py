@@ -265,7 +265,7 @@ class ReplayReport:
             details.append([("Lines", frames)] if frames else [])
         bad = [[str(each.line), HIDDEN_VALUE if redact else each.why] for each in summary.bad_lines]
         parked = [
-            [name, count, HIDDEN_VALUE if redact else summary.report.first_parked[name]]
+            [name, count, HIDDEN_VALUE if redact else str(summary.report.first_parked[name])]
             for name, count in summary.report.parked.items()
         ]
         notes = [f"{counted(summary.failure_count, 'record')} failed, {counted(summary.bad_line_count, 'bad line')}."]

@@ -132,7 +132,7 @@ def summary_json(written: Written) -> str:
             "unseen_attributes": [unseen_object(each) for each in summary.unseen],
             "items_at_rows": {each.target.stored_name: each.records for each in summary.at_rows},
             "parked": dict(report.parked),
-            "first_parked": report.first_parked,
+            "first_parked": {name: str(first) for name, first in report.first_parked.items()},
             "off": dict(report.off),
             **{word: dict(report.counts.get(word, {})) for word in COUNTED_WORDS},
             "failures": [failure_object(failed) for failed in summary.failures],

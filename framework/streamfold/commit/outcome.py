@@ -250,7 +250,7 @@ class Triage:
     def __init__(self, runtime: Runtime) -> None:
         self.runtime = runtime
         self.parked: Counter[str] = Counter()  # records by handler
-        self.first: dict[str, str] = {}  # by handler: which record was parked first, and why
+        self.first: dict[str, Failure] = {}  # by handler: the record that was parked first, and why
         self._throttled: TableThrottled | None = None
         # With the change, which lives as long as the mark: another object could have the same id later.
         self._decided: dict[FailureMark, tuple[Change, Failed | None]] = {}
@@ -324,7 +324,7 @@ class Triage:
         except (NotStarted, ParkingError) as why:
             return Failed(change, route, _unparked(failed, reason(why)))
         self.parked[route.name] += 1
-        self.first.setdefault(route.name, str(Failure(change.sequence, change.name, None, error)))
+        self.first.setdefault(route.name, Failure(change.sequence, change.name, None, error))
         return None
 
     def _document(self, failed: Failed, attempts: int | None) -> Parked:
@@ -340,6 +340,7 @@ class Triage:
             attempts,
             datetime.fromtimestamp(int(self.runtime.clock()), UTC).isoformat().replace("+00:00", "Z"),
             change.record,
+            getattr(self.runtime.context, "aws_request_id", None),
         )
 
 

@@ -34,6 +34,7 @@ from streamfold.errors import (
 from streamfold.keys.table import MAIN
 from streamfold.lambda_entry import collect_in_batches
 from streamfold.lambda_entry.accounts import LOCAL_ACCOUNT, SourceAccounts
+from streamfold.lambda_entry.invocation_ids import invocation_ids
 from streamfold.lambda_entry.telemetry import Processed, log, log_counts, measuring, observer, start_log
 from streamfold.parking import FileParking, Parking, open_parking
 from streamfold.records.envelope import Origins, records_of
@@ -116,6 +117,7 @@ class Function:
         collect_in_batches()
 
     def __call__(self, event: Any, context: Any) -> Response:
+        invocation_ids.begin(context)
         try:
             if self.spans is None:
                 return self._processed(event, context)
@@ -280,6 +282,7 @@ def handle_work(app: Application, event: Any, context: Any) -> dict[str, Any]:
     from streamfold.lifecycle.backfill import work
 
     function = function_of(app, Function)
+    invocation_ids.begin(context)
     try:
         runtime = replace(function.runtime_of(context), parking=None, pace=SendingPace())
         result = work(runtime, event)
@@ -292,6 +295,7 @@ def handle_work(app: Application, event: Any, context: Any) -> dict[str, Any]:
 
 def handle_verify(app: Application, event: Any, context: Any, client: Any = None) -> dict[str, int]:
     """Compares a sample of the items with the state without writing; returns, logs and measures the counts."""
+    invocation_ids.begin(context)
     try:
         return _verified(app, event, context, client)
     except Exception as error:  # noqa: BLE001 - Lambda logs the text of any error

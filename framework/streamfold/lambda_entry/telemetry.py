@@ -5,7 +5,8 @@ and the form of Powertools' Logger and Metrics, so that a search, a filter or an
 takes a fifteenth of a cold start, so it is imported only if the setting names it.
 
 The log holds counts, names of handlers and templates, sequence numbers, error types, locations in the code, and
-messages without their item content. It never holds keys or other contents of items, at any level.
+messages without their item content. It never holds keys or other contents of items, at any level. Each line has the ids
+of its invocation (``invocation_ids``).
 
 Metrics have the dimensions ``service``, the application's name, and ``function``; alarms read these. Those of a handler
 have its name as a third dimension, and are off by default, because CloudWatch bills each name of each handler.
@@ -26,6 +27,7 @@ from streamfold.commit.outcome import Failure, by_cause
 from streamfold.derivations import COUNTED_WORDS
 from streamfold.engines.dynamodb_client import Consumed
 from streamfold.errors import EngineUnavailable, RecordError, SettingsError, shown
+from streamfold.lambda_entry.invocation_ids import invocation_ids
 from streamfold.records.change import Change
 from streamfold.routes.application import Application
 from streamfold.runtime import SendingPace, Sharing
@@ -207,7 +209,8 @@ def log_failures(report: Report, text: str) -> None:
             },
         )
     for handler, parked in report.parked.items():
-        log.error("records were parked", extra={"handler": handler, "parked": parked})
+        sequence = report.first_parked[handler].sequence if handler in report.first_parked else None
+        log.error("records were parked", extra={"handler": handler, "parked": parked, "sequence": sequence})
 
 
 def start_log(service: str, settings: Settings) -> None:
@@ -215,6 +218,7 @@ def start_log(service: str, settings: Settings) -> None:
 
     Raises ``SettingsError`` for an unknown level, and without Powertools where the setting names it.
     """
+    log.addFilter(invocation_ids)  # a second time changes nothing
     if settings.observe == "lines":
         level = os.environ.get(LEVEL_VARIABLE, "INFO").upper()
         if level not in LEVELS:
@@ -252,7 +256,8 @@ def metrics_line(dimensions: Mapping[str, str], numbers: Numbers) -> str:
     metrics = [{"Name": name, "Unit": unit_of(name)} for name in numbers]
     directive = {"Namespace": NAMESPACE, "Dimensions": [[*sorted(dimensions)]], "Metrics": metrics}
     header = {"Timestamp": int(time.time() * 1000), "CloudWatchMetrics": [directive]}
-    return json.dumps({"_aws": header, **dimensions, **numbers}, separators=(",", ":")) + "\n"
+    line = {"_aws": header, **dimensions, **numbers, **invocation_ids.present}
+    return json.dumps(line, separators=(",", ":")) + "\n"
 
 
 def _written(line: str) -> None:
@@ -270,6 +275,8 @@ def _powertools_metrics(dimensions: Mapping[str, str]) -> Emit:
                 metrics.add_dimension(name=name, value=value)
         for name, number in numbers.items():
             metrics.add_metric(name=name, unit=unit_of(name), value=number)
+        for name, value in invocation_ids.present.items():
+            metrics.add_metadata(key=name, value=value)
         metrics.flush_metrics()
 
     return emit
