@@ -21,6 +21,9 @@ from streamfold.deploy.table_names import OtherAccounts, own_account, shared_buc
 from streamfold.deploy.template_file import TemplateFile, file_text, read_template
 from streamfold.errors import SettingsError
 from streamfold.keys.table import MAIN
+from streamfold.pages.page import check_place, page, write_page
+from streamfold.replay.costs import beginning
+from streamfold.replay.files import RecordedFiles
 from streamfold.settings import Settings
 from streamfold.settings.accounts import read_role, read_role_of_table
 
@@ -31,6 +34,7 @@ ELSEWHERE = ("--account", "--assume", "--bucket", "--queue", "--grants")
 BUILDS = ".aws-sam/build"
 """The folder beside a template where ``sam build`` puts functions, by name."""
 PRINTING = ("--format", "--table", "--stream", "--key", "--before", "--role", *ELSEWHERE)
+PREVIEW = "--dashboard-preview"
 
 
 @shell.command(
@@ -81,11 +85,24 @@ PRINTING = ("--format", "--table", "--stream", "--key", "--before", "--role", *E
     ),
     shell.value("--queue", "ARN", "A queue of another account for segments of fan-outs.", "queue"),
     shell.value("--grants", "STACK", "Print what other accounts grant the functions of this stack, as JSON.", "grants"),
+    shell.file(
+        PREVIEW,
+        "Write the dashboard to this file, with the figures of these records: one self-contained page.",
+        "preview",
+        "FILE.html",
+    ),
+    click.argument("files", nargs=-1, metavar="[EVENTS...]"),
     shell.runtime(RUNTIME),
     *(
         shell.refuses("--check", other, why="--check reads a template, and {other} is of one that is printed.")
         for other in PRINTING
     ),
+    *(
+        shell.refuses(PREVIEW, other, why=f"{PREVIEW} draws the dashboard, and {{other}} is of a template.")
+        for other in ("--check", "--before", "--role", "--format")
+    ),
+    shell.belongs("FILES", PREVIEW, why=f"EVENTS are replayed for {PREVIEW} alone: name its page too."),
+    shell.belongs(PREVIEW, "FILES", why=f"{PREVIEW} needs records: name files of them, as replay takes them."),
     shell.belongs("--stream", "--table"),
     shell.belongs("--key", "--table"),
     shell.json_flag("Print JSON: of a template, and of differences one object a line."),
@@ -101,7 +118,10 @@ def template(opened: Session) -> Report:
     Examples:
       streamfold template > template.yaml
       streamfold template --check template.yaml
+      streamfold template --dashboard-preview dashboard.html events/shop.jsonl
     """
+    if opened.given.preview is not None:
+        return _previewed(opened)
     return _checked(opened) if opened.given.check is not None else _printed(opened)
 
 
@@ -138,6 +158,18 @@ def _printed(opened: Session) -> Report:
     else:
         text = json.dumps(parts(made) if given.format == PARTS else made.content, indent=2, ensure_ascii=False)
     return Report([text, *map(Note, notes(made))], text)
+
+
+def _previewed(opened: Session) -> Report:
+    from streamfold.pages.dashboard import previewed
+
+    file, app = opened.given.preview, opened.app
+    check_place(file, PREVIEW)
+    deployment = Deployment(app, sys.modules[_module(opened)])
+    made = SamTemplate(deployment, existing=_existing(opened, deployment))
+    data = previewed(made, opened.settings, beginning(RecordedFiles(opened.given.files)))
+    write_page(file, page(f"Dashboard of {app.name}", data), PREVIEW)
+    return Report([f"The dashboard is in {file}: open it in a browser."], {"file": str(file)})
 
 
 def _module(opened: Session) -> str:

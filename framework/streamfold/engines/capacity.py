@@ -6,6 +6,7 @@ and so, it is assumed, does every action of a cancelled transaction. A strongly 
 begun, an eventually consistent one half of it, and a read of nothing is one of the smallest.
 """
 
+from collections import defaultdict
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from math import ceil
 from typing import TYPE_CHECKING, Any, NamedTuple
@@ -22,7 +23,7 @@ from streamfold.engines.protocol import (
     StoredItem,
 )
 from streamfold.keys.key_part import KeyValue
-from streamfold.keys.table import Table, is_in_state
+from streamfold.keys.table import STATE, Table, is_in_state
 from streamfold.records.change import ItemKey
 from streamfold.records.values import encode, item_bytes
 from streamfold.settings.limits import ACTIONS_MAX, KEYS_MAX, STATEMENTS_MAX
@@ -39,6 +40,7 @@ WRITE_BYTES, READ_BYTES = 1024, 4096
 PRICE_WRITE, PRICE_READ = 0.625, 0.125
 """Dollars for a million units on demand in PRICE_REGION since PRICE_DATE (DynamoDB pricing, on-demand capacity,
 standard table class; AWS database blog, 14 November 2024). No other module has a price of DynamoDB."""
+READ, WRITE = "Read", "Write"
 PRICE_REGION, PRICE_DATE = "us-east-1", "2024-11-01"
 
 
@@ -77,6 +79,7 @@ class CountingEngine:
         self.once = once
         self.own_stream: OwnStream | None = engine if chained else None
         self.calls: list[CountedCall] = []
+        self.table_units = defaultdict[tuple[str, str], float](float)  # by the table, STATE's of the state, and READ or WRITE
 
     @property
     def requests(self) -> int:
@@ -101,7 +104,9 @@ class CountingEngine:
         before = [self._bytes(write.key) for write in writes]
         refused = self.engine.transact(writes, expires_at)
         sizes = [max(size, self._bytes_written(write)) for write, size in zip(writes, before, strict=True)]
-        units = sum(map(_write_units, sizes)) * (2 if len(writes) > 1 else 1)
+        units = sum(map(write_units, sizes)) * (2 if len(writes) > 1 else 1)
+        for write, size in zip(writes, sizes, strict=True):
+            self._add(WRITE, write.key, write_units(size) * (2 if len(writes) > 1 else 1))
         self.calls.append(CountedCall("transact", 1, len(writes), units, refused=refused is not None))
         return refused
 
@@ -146,7 +151,7 @@ class CountingEngine:
     def read_state(self, keys: Iterable[StateKey], *, consistent: bool = False) -> dict[StateKey, dict[str, Any]]:
         keys = list(dict.fromkeys(keys))
         found = self.engine.read_state(keys, consistent=consistent)
-        self._count_reads("read_state", [self._bytes(key) for key in keys], consistent=consistent)
+        self._count_reads("read_state", {key: self._bytes(key) for key in keys}, consistent=consistent)
         return found
 
     def read_together(self, keys: Iterable[StateKey]) -> dict[StateKey, dict[str, Any]]:
@@ -154,38 +159,41 @@ class CountingEngine:
         found = self.engine.read_together(keys)
         # Two units for each 4 KB of an item (Developer Guide, transaction-apis).
         units = sum(2 * _read_units(self._bytes(key)) for key in keys)
+        self.table_units[STATE.name, READ] += units
         self.calls.append(CountedCall("read_together", ceil(len(keys) / ACTIONS_MAX), len(keys), read_units=units))
         return found
 
     def read_rows(self, keys: Iterable[RowKey], *, consistent: bool = True) -> dict[RowKey, dict[str, Any]]:
         keys = list(keys)
         found = self.engine.read_rows(keys, consistent=consistent)
-        sizes = [item_bytes(encode(found[key])["M"]) if key in found else 0 for key in keys]
+        sizes = {key: item_bytes(encode(found[key])["M"]) if key in found else 0 for key in keys}
         self._count_reads("read_rows", sizes, consistent=consistent)
         return found
 
     def read_source(self, item: ItemKey) -> StoredItem | None:
         found = self.engine.read_source(item)
-        self._count_reads("read_source", [item_bytes(found or {})])
+        self._count_reads("read_source", {item: item_bytes(found or {})})
         return found
 
     def read_sources(self, items: Iterable[ItemKey]) -> dict[ItemKey, StoredItem]:
         items = list(items)
         found = self.engine.read_sources(items)
-        self._count_reads("read_sources", [item_bytes(found.get(item, {})) for item in items])
+        self._count_reads("read_sources", {item: item_bytes(found.get(item, {})) for item in items})
         return found
 
     def read_entries(self, wanted: Entries) -> list[tuple[str, str]]:
         found = self.engine.read_entries(wanted)
         size = sum(self._bytes(StateKey(wanted.partition, position)) for position, _ in found)
         units = _read_units(size) / (1 if wanted.consistent else 2)
+        self.table_units[STATE.name, READ] += units
         self.calls.append(CountedCall("read_entries", 1, len(found), read_units=units))
         return found
 
     def swap_state(self, key: StateKey, attributes: Mapping[str, Any], revision: int) -> bool:
         before = self._bytes(key)
         swapped = self.engine.swap_state(key, attributes, revision)
-        units = _write_units(max(before, self._bytes(key)))
+        units = write_units(max(before, self._bytes(key)))
+        self._add(WRITE, key, units)
         self.calls.append(CountedCall("swap_state", 1, 1, units, refused=not swapped, once=self.once(key)))
         return swapped
 
@@ -200,16 +208,16 @@ class CountingEngine:
         descending: bool = False,
     ) -> Page:
         page = self.engine.page(table, partition, begins, after, limit, descending=descending)
-        self.calls.append(
-            CountedCall("page", 1, len(page.items), read_units=_read_units(sum(map(item_bytes, page.items))))
-        )
+        units = _read_units(sum(map(item_bytes, page.items)))
+        self.table_units[table.name, READ] += units
+        self.calls.append(CountedCall("page", 1, len(page.items), read_units=units))
         return page
 
     def scan(self, table: Table, segment: Segment, after: ScanCursor | None, limit: int) -> ScanPage:
         page = self.engine.scan(table, segment, after, limit)
-        self.calls.append(
-            CountedCall("scan", 1, len(page.keys), read_units=_read_units(sum(map(self._scanned, page.keys))))
-        )
+        units = _read_units(sum(map(self._scanned, page.keys)))
+        self.table_units[table.name, READ] += units
+        self.calls.append(CountedCall("scan", 1, len(page.keys), read_units=units))
         return page
 
     def items(self, table: Table, partition: Any = None) -> Iterator[StoredItem]:
@@ -225,16 +233,23 @@ class CountingEngine:
         return self._bytes(key)
 
     def _count_statements(
-        self, name: str, before: Sequence[tuple[RowKey | StateKey, int]], requests: int = 0, units: int = 0
+        self, name: str, before: Sequence[tuple[RowKey | StateKey, int]], requests: int = 0, again: int = 0
     ) -> None:
         """Counts statements of one write each, whose items had these sizes, and the tries after them."""
         requests += ceil(len(before) / STATEMENTS_MAX)
-        units += sum(_write_units(max(size, self._bytes(key))) for key, size in before)
-        self.calls.append(CountedCall(name, requests, len(before), units))
+        sizes = [(key, write_units(max(size, self._bytes(key)))) for key, size in before]
+        for number, (key, units) in enumerate(sizes):
+            self._add(WRITE, key, units + (again if not number else 0))
+        self.calls.append(CountedCall(name, requests, len(before), again + sum(units for _, units in sizes)))
 
-    def _count_reads(self, name: str, sizes: Sequence[int], *, consistent: bool = True) -> None:
-        units = sum(map(_read_units, sizes)) / (1 if consistent else 2)
-        self.calls.append(CountedCall(name, ceil(len(sizes) / KEYS_MAX), len(sizes), read_units=units))
+    def _count_reads(self, name: str, sizes: Mapping[Any, int], *, consistent: bool = True) -> None:
+        shares = {key: _read_units(size) / (1 if consistent else 2) for key, size in sizes.items()}
+        for key, units in shares.items():
+            self._add(READ, key, units)
+        self.calls.append(CountedCall(name, ceil(len(sizes) / KEYS_MAX), len(sizes), read_units=sum(shares.values())))
+
+    def _add(self, way: str, key: Any, units: float) -> None:
+        self.table_units[STATE.name if isinstance(key, StateKey) else key[0], way] += units
 
     def _bytes_written(self, write: GuardedWrite) -> int:
         # Of a refused write, what it would have put, as far as the write itself has it.
@@ -259,5 +274,5 @@ def _read_units(size: int) -> int:
     return max(1, ceil(size / READ_BYTES))
 
 
-def _write_units(size: int) -> int:
+def write_units(size: int) -> int:
     return max(1, ceil(size / WRITE_BYTES))

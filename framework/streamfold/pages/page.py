@@ -17,7 +17,9 @@ from typing import Any
 from streamfold.errors import SettingsError
 from streamfold.records.values import to_json
 
-SCRIPTS = ("frame.js", "graph.js", "report.js", "page.js")
+OPTION = "--html"
+"""The option that names the file of a page, for messages."""
+SCRIPTS = ("frame.js", "graph.js", "report.js", "dashboard.js", "page.js")
 """The parts of the script, in their order. They share one scope."""
 SCRIPT = '"use strict";\n(() => {{\n{}\n}})();\n'
 ASSETS = files("streamfold.pages") / "assets"
@@ -50,24 +52,24 @@ def embedded(data: Mapping[str, Any]) -> str:
     return text
 
 
-def check_place(file: Path) -> None:
+def check_place(file: Path, option: str = OPTION) -> None:
     """Raises ``SettingsError`` for a place that cannot be written, before the work whose page it is to hold."""
     place = file if file.exists() else file.parent
     if not place.exists() or not os.access(place, os.W_OK):
         why = "you may not write it" if place.exists() else f"there is no folder {place}"
         raise SettingsError(
-            f"--html {file} cannot be written: {why}. Name a file in a folder that exists and that you may write."
+            f"{option} {file} cannot be written: {why}. Name a file in a folder that exists and that you may write."
         )
 
 
-def write_page(file: Path, text: str) -> None:
+def write_page(file: Path, text: str, option: str = OPTION) -> None:
     """Writes a page. Raises ``SettingsError`` where it cannot be written."""
     try:
         file.write_text(text, "utf-8", errors="backslashreplace")
     except OSError as error:
         raise SettingsError(
-            f"--html {file} cannot be written: {error.strerror or error}. Name a file in a folder that exists and that "
-            "you may write."
+            f"{option} {file} cannot be written: {error.strerror or error}. Name a file in a folder that exists and "
+            "that you may write."
         ) from None
 
 

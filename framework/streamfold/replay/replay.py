@@ -2,6 +2,8 @@
 
 import gc
 import json
+import math
+import time
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import AbstractContextManager, contextmanager, nullcontext
 from dataclasses import dataclass, field
@@ -49,6 +51,7 @@ CAUSES_KEPT_MAX = 1000
 """Failures and bad lines that are kept in full; all are counted."""
 
 PutSources = Callable[[Iterable[SourceImage]], None]
+Observe = Callable[[Sequence[Change], Report, float], None]
 
 
 class Garbage:
@@ -267,6 +270,8 @@ class Replay:
     put_sources: stores the newest image of each source item. None: nothing is stored, and cascades find no children.
     keep_going: bad lines are skipped and reported.
     dry_run: batches are only planned, and it is called with each plan.
+    window_seconds: a batch ends before a record that was written so much later than its first, as on Lambda.
+    observe: called with the changes, the report and the seconds of each batch.
     """
 
     def __init__(
@@ -278,6 +283,8 @@ class Replay:
         keep_going: bool = False,
         dry_run: Callable[[Plan], None] | None = None,
         put_sources: PutSources | None = None,
+        window_seconds: float = math.inf,
+        observe: Observe | None = None,
     ) -> None:
         self.runtime = runtime
         self.app = runtime.application
@@ -286,6 +293,8 @@ class Replay:
         self.keep_going = keep_going
         self.dry_run = dry_run
         self.put_sources = put_sources
+        self.window_seconds = window_seconds
+        self.observe = observe
         self.cursor: ReplayCursor | None = None
         self.summary = Summary()
         self._attributes = NamedAttributes(self.app.routes)
@@ -336,6 +345,9 @@ class Replay:
         batch: list[tuple[Line, Change]] = []
         size = 0
         for entry in changes:
+            if batch and self.window_seconds < math.inf and self._is_late(batch[0][1], entry[1]):
+                yield batch
+                batch, size = [], 0
             batch.append(entry)
             size += entry[0].record_bytes
             if len(batch) >= self.batch_records or size >= BATCH_BYTES_MAX:
@@ -343,6 +355,10 @@ class Replay:
                 batch, size = [], 0
         if batch:
             yield batch
+
+    def _is_late(self, first: Change, change: Change) -> bool:
+        timed = first.has_at and change.has_at
+        return timed and change.at_seconds - first.at_seconds > self.window_seconds
 
     def _changes(self, lines: Iterable[tuple[Line, RawRecord] | BadLine]) -> Iterator[tuple[Line, Change]]:
         for entry in lines:
@@ -393,6 +409,7 @@ class Replay:
             self.note(work_off(self.runtime, [change for _, change in batch]), {})
 
     def _process_batch(self, batch: list[tuple[Line, Change]]) -> None:
+        began = time.perf_counter()
         changes = [change for _, change in batch]
         self._look_for_older(changes)
         postponed = len(self.runtime.postponed or ())
@@ -416,6 +433,8 @@ class Replay:
             _stop_if_unreachable(report)
             if self.cursor:
                 self.cursor.note(batch, report, self._postponed(postponed))
+        if self.observe is not None:
+            self.observe(changes, report, time.perf_counter() - began)
         self.note(report, {(change.sequence, change.name): line for line, change in batch} if report.failures else {})
         postponed = len(self.runtime.postponed or ())
         self._chain()

@@ -46,8 +46,8 @@ class Alarms:
     """The alarms of a template, given as plain values: ``{"Fn::GetAtt": ["X", "Arn"]}`` for ``!GetAtt X.Arn``.
 
     names: what dimensions refer to, by the name of the resource; a resource without a name here has its own. Of metric
-    math, comparisons, ``AND``, ``OR``, sums, ``IF`` and ``FILL`` with a number are known. Raises ``ValueError`` for an
-    alarm that this evaluator cannot read.
+    math, comparisons, ``AND``, ``OR``, ``+ - * /``, ``IF`` and ``FILL`` with a number are known. Raises ``ValueError``
+    for an alarm that this evaluator cannot read.
     """
 
     template: Mapping[str, Any]
@@ -211,6 +211,8 @@ def value_of(expression: ast.expr, values: Mapping[str, float | None]) -> float 
             return None if decided is None or not chosen else of(chosen[0])
         case ast.BoolOp(op=operator, values=nodes):
             return _joined(all if isinstance(operator, ast.And) else any, *map(of, nodes))
+        case ast.BinOp(op=ast.Div(), right=divisor) if of(divisor) == 0:
+            return None
         case ast.BinOp(left=first, op=operator, right=second) if type(operator) in OPERATORS:
             return _joined(lambda both: OPERATORS[type(operator)](*both), of(first), of(second))
         case ast.Compare(left=first, ops=[operator], comparators=[second]) if type(operator) in OPERATORS:
@@ -228,6 +230,7 @@ OPERATORS: Mapping[type, Callable[[float, float], float]] = {
     ast.Add: float.__add__,
     ast.Sub: float.__sub__,
     ast.Mult: float.__mul__,
+    ast.Div: float.__truediv__,
     ast.Eq: float.__eq__,
     ast.NotEq: float.__ne__,
     ast.Lt: float.__lt__,

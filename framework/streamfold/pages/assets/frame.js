@@ -22,10 +22,6 @@ function setTheme(dark) {
 }
 
 const links = [];
-function section(id, title) {
-  links.push([id, title]);
-  byId(id).hidden = false;
-}
 function showLinks() {
   if (links.length > 1)
     byId("sections").replaceChildren(...links.map(([id, title]) => make("a", title, { href: `#${id}` })));

@@ -227,7 +227,8 @@ function legend() {
 
 
 function startGraph() {
-  section("graph", "Graph");
+  links.push(["graph", "Graph"]);
+  byId("graph").hidden = false;
   const handlers = graph.nodes.filter((node) => node.kind === "handler").length;
   const tenants = graph.tenant ? ` Tenants are kept apart by {${graph.tenant}}.` : "";
   byId("title").textContent = `Application ${graph.application}`;
