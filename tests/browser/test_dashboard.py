@@ -2,6 +2,7 @@
 
 import pytest
 
+from streamfold.deploy.dashboards import WIDGETS
 from tests.helpers.here import streamfold
 
 SIZES = [(390, 844), (1280, 900), (1920, 1080)]
@@ -22,7 +23,7 @@ def charts(shown, board="Dashboard"):
 def test_each_graph_is_a_chart_whose_title_says_what_good_looks_like(opened, text):
     shown = opened(text, "Dashboard of shop")
     assert shown.page.locator("#title").text_content() == "Dashboard of shop"
-    assert charts(shown).count() == 11
+    assert charts(shown).count() == len(WIDGETS)
     for title in shown.page.locator("figcaption").all_text_contents():
         assert "Good: " in title
     assert shown.page.locator("#graph").is_hidden()

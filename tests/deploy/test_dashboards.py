@@ -15,7 +15,7 @@ from streamfold.deploy.functions import Deployment
 from streamfold.deploy.sam import SamTemplate
 from streamfold.deploy.template_file import TemplateFile
 from streamfold.engines.dynamodb_client import Consumed
-from streamfold.lambda_entry.queue import OPEN_METRICS, WORKED_METRICS
+from streamfold.lambda_entry.queue import OPEN_METRICS, WAKE_METRIC, WORKED_METRICS
 from streamfold.lambda_entry.telemetry import NAMESPACE, Processed, batch_numbers
 from streamfold.runtime import SendingPace
 from streamfold.settings import Settings
@@ -26,7 +26,7 @@ from tests.tools.dashboards import of_template
 NAME = re.compile(r"\$\{(?!!)(?!AWS::)(\w+)")
 PARAMETERS = ("Application", "MemorySize")
 NUMBERS = batch_numbers(Processed(Report(), (), 0, Consumed(), 0.1, 0.0), SendingPace(), Settings())
-MEASURED = {*NUMBERS, *OPEN_METRICS, *WORKED_METRICS, "freshness_seconds", "deltas_put", "deltas_merged"}
+MEASURED = {*NUMBERS, *OPEN_METRICS, *WORKED_METRICS, WAKE_METRIC, "freshness_seconds", "deltas_put", "deltas_merged"}
 GRID = 24
 
 

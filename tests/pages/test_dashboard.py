@@ -9,7 +9,7 @@ from streamfold.deploy.dashboards import WIDGETS
 from streamfold.deploy.functions import Deployment
 from streamfold.deploy.sam import SamTemplate
 from streamfold.errors import SettingsError
-from streamfold.pages.dashboard import NAMESPACE, Periods, Points, boards, calculated, lines, measured, previewed
+from streamfold.pages.dashboard import NAMESPACE, DataPoints, Periods, boards, calculated, lines, measured, previewed
 from streamfold.replay.costs import beginning
 from streamfold.replay.files import RecordedFiles
 from streamfold.settings import Settings
@@ -104,7 +104,7 @@ def test_the_graph_of_records_holds_each_record_once(template, recorded):
 
 
 def test_the_cost_of_a_day_is_units_and_time_at_list_price(template):
-    points, day = Points(), 86_400
+    points, day = DataPoints(), 86_400
     points.put(BEGIN, "AWS/DynamoDB", {"TableName": "Table"}, {"ConsumedWriteCapacityUnits": 1e6})
     points.put(BEGIN, "AWS/DynamoDB", {"TableName": "StateTable"}, {"ConsumedReadCapacityUnits": 2e6})
     own = {"FunctionName": "Projector"}
@@ -117,14 +117,14 @@ def test_the_cost_of_a_day_is_units_and_time_at_list_price(template):
 
 
 def test_deltas_pending_are_those_put_less_those_merged(template):
-    points = Points()
+    points = DataPoints()
     for minute, put, merged in ((0, 5, 0), (1, 0, 3), (2, 0, 2)):
         points.put(BEGIN + 60 * minute, NAMESPACE, SERVICE, {"deltas_put": put, "deltas_merged": merged})
     assert chart(boards(template, points), "Deltas")["Projector"] == [5, 2, 0]
 
 
 def test_a_function_that_takes_half_of_its_timeout_is_at_50_percent(template):
-    points = Points()
+    points = DataPoints()
     points.put(BEGIN, "AWS/Lambda", {"FunctionName": "Projector"}, {"Duration": 30_000})
     assert chart(boards(template, points), "Duration") == {"Projector of 60 s": [50]}
 
@@ -149,7 +149,7 @@ def test_metric_math_is_calculated_for_each_period(expression, values, expected)
 
 
 def test_a_search_finds_the_metrics_of_each_handler_of_a_function():
-    points = Points()
+    points = DataPoints()
     for handler, function in (("one", "Projector"), ("two", "Projector"), ("three", "Searcher")):
         points.put(BEGIN, NAMESPACE, {**SERVICE, "function": function, "handler": handler}, {"freshness_seconds": 2})
     search = (
@@ -165,7 +165,7 @@ def test_a_search_finds_the_metrics_of_each_handler_of_a_function():
 
 
 def test_a_long_recording_has_longer_periods():
-    points = Points()
+    points = DataPoints()
     for at in (BEGIN, BEGIN + 86_400 * 29):
         points.put(at, NAMESPACE, SERVICE, {"records": 1})
     found = Periods.of(points, 60)

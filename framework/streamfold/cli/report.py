@@ -24,7 +24,7 @@ from streamfold.ledger.contribution import REFERENCE, RowContribution, stored_ro
 from streamfold.ledger.state_keys import is_ledger_key, source_of
 from streamfold.lifecycle.explain import state_key
 from streamfold.pages.graph import drawn, graph_of
-from streamfold.pages.page import check_place, page, write_page
+from streamfold.pages.page import check_file, page, write_page
 from streamfold.records.change import ItemKey
 from streamfold.records.images import hidden
 from streamfold.records.values import decode
@@ -100,7 +100,7 @@ class TargetRows:
 
 def check_page(opened: Session) -> None:
     if opened.given.html is not None:
-        check_place(opened.given.html)
+        check_file(opened.given.html)
 
 
 class ReplayReport:
@@ -108,7 +108,7 @@ class ReplayReport:
 
     def __init__(self, opened: Session) -> None:
         self.opened, self.given = opened, opened.given
-        check_place(self.given.html)
+        check_file(self.given.html)
         self.before: Engine | None = None
 
     def keep_state(self) -> None:

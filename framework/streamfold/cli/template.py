@@ -21,7 +21,7 @@ from streamfold.deploy.table_names import OtherAccounts, own_account, shared_buc
 from streamfold.deploy.template_file import TemplateFile, file_text, read_template
 from streamfold.errors import SettingsError
 from streamfold.keys.table import MAIN
-from streamfold.pages.page import check_place, page, write_page
+from streamfold.pages.page import check_file, page, write_page
 from streamfold.replay.costs import beginning
 from streamfold.replay.files import RecordedFiles
 from streamfold.settings import Settings
@@ -164,9 +164,9 @@ def _previewed(opened: Session) -> Report:
     from streamfold.pages.dashboard import previewed
 
     file, app = opened.given.preview, opened.app
-    check_place(file, PREVIEW)
+    check_file(file, PREVIEW)
     deployment = Deployment(app, sys.modules[_module(opened)])
-    made = SamTemplate(deployment, existing=_existing(opened, deployment))
+    made = SamTemplate(deployment, existing=_existing(opened, deployment), elsewhere=_elsewhere(opened))
     data = previewed(made, opened.settings, beginning(RecordedFiles(opened.given.files)))
     write_page(file, page(f"Dashboard of {app.name}", data), PREVIEW)
     return Report([f"The dashboard is in {file}: open it in a browser."], {"file": str(file)})

@@ -16,7 +16,7 @@ from streamfold.deploy.alarms import FUNCTION, LAMBDA, MAPPING, TABLE, TABLES
 from streamfold.deploy.functions import QUEUE as OF_QUEUE
 from streamfold.deploy.functions import STATE_RESOURCE, STREAM, DeployedFunction
 from streamfold.engines.capacity import PRICE_READ, PRICE_REGION, PRICE_WRITE
-from streamfold.lambda_entry.queue import AGE_METRIC
+from streamfold.lambda_entry.queue import AGE_METRIC, WAKE_METRIC
 from streamfold.lambda_entry.telemetry import NAMESPACE
 
 SHOWS, SHOWS_SEARCH = "ShowsDashboard", "ShowsSearchDashboard"
@@ -40,6 +40,8 @@ FRESHNESS_SECONDS = 5
 """What a table with some traffic reaches: a window of a second, a batch, and the second by which the figure may err."""
 FAN_OUT_SECONDS = 1800
 """The threshold of the alarm on the age of a fan-out."""
+WAKE_SECONDS = 600
+"""Two rounds of a schedule of five minutes."""
 
 HANDLER_LABEL = "${!PROP('Dim.handler')}"
 """The name of the handler (CloudWatch User Guide, graph-dynamic-labels). ``!`` keeps it from ``Fn::Sub``."""
@@ -203,6 +205,12 @@ def fan_outs(board: Board) -> Widget | None:
     return Widget(title, series)
 
 
+def wakes(board: Board) -> Widget:
+    series = [*board.own(WAKE_METRIC, OF_QUEUE, "Maximum")]
+    title = f"Wakes, seconds by which the oldest is late. Good: below {WAKE_SECONDS}, or no line"
+    return Widget(title, series, WAKE_SECONDS)
+
+
 def deltas_pending(board: Board) -> Widget:
     series: list[Series] = []
     adding = [each for each in board.of(STREAM) if any(route.kind.contributes for route in each.routes)]
@@ -275,6 +283,7 @@ WIDGETS: tuple[Callable[[Board], Widget | None], ...] = (
     write_units,
     throttling,
     fan_outs,
+    wakes,
     deltas_pending,
     cost,
 )

@@ -79,7 +79,9 @@ class CountingEngine:
         self.once = once
         self.own_stream: OwnStream | None = engine if chained else None
         self.calls: list[CountedCall] = []
-        self.table_units = defaultdict[tuple[str, str], float](float)  # by the table, STATE's of the state, and READ or WRITE
+        self.table_units = defaultdict[tuple[str, str], float](
+            float
+        )  # by the table, STATE's of the state, and READ or WRITE
 
     @property
     def requests(self) -> int:

@@ -45,13 +45,13 @@ SEARCHED = re.compile(r"SEARCH\('\{([^}]*)\} (.*)', '(\w+)', \d+\)")
 CRITERION = re.compile(r'(\w+)="([^"]*)"')
 NO_LOAD = "Durations are those of this machine, in memory. Throttling, queues and other processes are not in a replay."
 
-Metric = tuple[str, str, tuple[tuple[str, str], ...]]
+MetricOfPoints = tuple[str, str, tuple[tuple[str, str], ...]]
 """Namespace, name and dimensions, sorted."""
-Values = list[float | None]
+LineValues = list[float | None]
 """A line: a value for each period, None without a data point."""
 
 
-class Points(dict[Metric, list[tuple[float, float]]]):
+class DataPoints(dict[MetricOfPoints, list[tuple[float, float]]]):
     """Data points of metrics: their times, epoch seconds, and values."""
 
     def put(self, at: float, namespace: str, dimensions: Mapping[str, str], numbers: Mapping[str, float]) -> None:
@@ -67,7 +67,7 @@ class Periods(NamedTuple):
     number: int
 
     @classmethod
-    def of(cls, points: Points, seconds_min: int) -> "Periods":
+    def of(cls, points: DataPoints, seconds_min: int) -> "Periods":
         """Those of all points: as many as a graph has room for, of ``seconds_min`` or longer."""
         times = [at for own in points.values() for at, _ in own]
         first, last = min(times), max(times)
@@ -76,16 +76,16 @@ class Periods(NamedTuple):
         begin = first - first % seconds
         return cls(begin, seconds, ceil((last - begin + 1) / seconds))
 
-    def values(self, points: Iterable[tuple[float, float]], statistic: str) -> Values:
+    def values(self, points: Iterable[tuple[float, float]], statistic: str) -> LineValues:
         found: list[list[float]] = [[] for _ in range(self.number)]
         for at, value in points:
             found[int((at - self.begin) // self.seconds)].append(value)
         return [float(STATISTICS[statistic](each)) if each else None for each in found]
 
 
-def measured(template: SamTemplate, settings: Settings, entries: Sequence[FileEntry]) -> Points:
+def measured(template: SamTemplate, settings: Settings, entries: Sequence[FileEntry]) -> DataPoints:
     """The metrics of a replay by the functions of a template. Raises ``SettingsError`` if no record is processed."""
-    points = Points()
+    points = DataPoints()
     for function in template.functions:
         if function.sort == STREAM:
             _Played(template, function, settings, points).play(entries)
@@ -100,7 +100,9 @@ def measured(template: SamTemplate, settings: Settings, entries: Sequence[FileEn
 class _Played:
     """The records of a recording, processed by one function."""
 
-    def __init__(self, template: SamTemplate, function: DeployedFunction, settings: Settings, points: Points) -> None:
+    def __init__(
+        self, template: SamTemplate, function: DeployedFunction, settings: Settings, points: DataPoints
+    ) -> None:
         self.app = app = template.deployment.app
         self.template, self.function, self.points = template, function, points
         self.window = float(template.content["Parameters"]["WindowSeconds"]["Default"])
@@ -166,8 +168,7 @@ class _Played:
         self.points.put(at, TABLES, {TABLE: real}, {f"Consumed{way}CapacityUnits": units})
 
 
-def boards(template: SamTemplate, points: Points) -> list[dict[str, Any]]:
-    """The dashboards of a template, as the page takes them."""
+def boards(template: SamTemplate, points: DataPoints) -> list[dict[str, Any]]:
     content = template.content
     defaults = {name: str(each.get("Default", name)) for name, each in content["Parameters"].items()}
 
@@ -182,7 +183,7 @@ def boards(template: SamTemplate, points: Points) -> list[dict[str, Any]]:
     return shown
 
 
-def _widget(widget: Mapping[str, Any], points: Points) -> dict[str, Any]:
+def _widget(widget: Mapping[str, Any], points: DataPoints) -> dict[str, Any]:
     own = widget["properties"]
     if widget["type"] == "alarm":
         return {"title": own["title"], "alarms": [name.removesuffix(".Arn") for name in own["alarms"]]}
@@ -197,16 +198,16 @@ def _widget(widget: Mapping[str, Any], points: Points) -> dict[str, Any]:
     }
 
 
-def lines(series: Iterable[Sequence[Any]], points: Points, periods: Periods) -> Iterator[dict[str, Any]]:
+def lines(series: Iterable[Sequence[Any]], points: DataPoints, periods: Periods) -> Iterator[dict[str, Any]]:
     """The visible lines of a graph that have a data point."""
-    read: dict[str, Values] = {}
+    read: dict[str, LineValues] = {}
     for *metric, options in series:
-        drawn: list[tuple[str, Values]]
+        drawn: list[tuple[str, LineValues]]
         if "SEARCH" in options.get("expression", ""):
             drawn = list(_searched(options["expression"], points, periods))
         elif metric:
-            namespace, name, *pairs = metric
-            dimensions = tuple(sorted(zip(pairs[::2], pairs[1::2], strict=True)))
+            namespace, name, *ends = metric
+            dimensions = tuple(sorted(zip(ends[::2], ends[1::2], strict=True)))
             drawn = [
                 (
                     options.get("label", name),
@@ -222,7 +223,7 @@ def lines(series: Iterable[Sequence[Any]], points: Points, periods: Periods) -> 
                 yield {"label": label, "values": own, "right": options.get("yAxis") == "right"}
 
 
-def calculated(expression: str, read: Mapping[str, Values], periods: Periods) -> Values:
+def calculated(expression: str, read: Mapping[str, LineValues], periods: Periods) -> LineValues:
     """The values of metric math. A line of which no metric has a data point has none. Raises ``ValueError``."""
     running = RUNNING.fullmatch(expression)
     text = PERIOD_OF.sub(str(periods.seconds), running[1] if running else expression)
@@ -237,16 +238,15 @@ def calculated(expression: str, read: Mapping[str, Values], periods: Periods) ->
     return found
 
 
-def _searched(expression: str, points: Points, periods: Periods) -> Iterator[tuple[str, Values]]:
-    """The metrics that a search finds, by the name of their handler."""
+def _searched(expression: str, points: DataPoints, periods: Periods) -> Iterator[tuple[str, LineValues]]:
     if (found := SEARCHED.fullmatch(expression)) is None:
         raise ValueError(f"Search {expression!r} cannot be evaluated.")
-    namespace, *dimensions = found[1].split(",")
+    namespace, *names = found[1].split(",")
     wanted = dict(CRITERION.findall(found[2]))
     name = wanted.pop("MetricName")
-    for (of, metric, pairs), own in points.items():
-        given = dict(pairs)
-        if (of, metric, sorted(given)) == (namespace, name, sorted(dimensions)) and wanted.items() <= given.items():
+    for (of, metric, dimension), own in points.items():
+        given = dict(dimension)
+        if (of, metric, sorted(given)) == (namespace, name, sorted(names)) and wanted.items() <= given.items():
             yield given["handler"], periods.values(own, found[3])
 
 

@@ -52,11 +52,11 @@ def embedded(data: Mapping[str, Any]) -> str:
     return text
 
 
-def check_place(file: Path, option: str = OPTION) -> None:
-    """Raises ``SettingsError`` for a place that cannot be written, before the work whose page it is to hold."""
-    place = file if file.exists() else file.parent
-    if not place.exists() or not os.access(place, os.W_OK):
-        why = "you may not write it" if place.exists() else f"there is no folder {place}"
+def check_file(file: Path, option: str = OPTION) -> None:
+    """Raises ``SettingsError`` for a file that cannot be written, before the work whose page it is to hold."""
+    target = file if file.exists() else file.parent
+    if not target.exists() or not os.access(target, os.W_OK):
+        why = "you may not write it" if target.exists() else f"there is no folder {target}"
         raise SettingsError(
             f"{option} {file} cannot be written: {why}. Name a file in a folder that exists and that you may write."
         )
