@@ -164,7 +164,7 @@ class _Played:
 
     def _put_units(self, at: float, table: str, way: str, units: float) -> None:
         name = STATE_RESOURCE if table == STATE.name else self.template.tables.resource(table)
-        real = VARIABLE.sub(r"\1", text_of(self.template.watched_tables.get(name, name)))
+        real = VARIABLE.sub(r"\1", text_of(self.template.tables.watched.get(name, name)))
         self.points.put(at, TABLES, {TABLE: real}, {f"Consumed{way}CapacityUnits": units})
 
 
