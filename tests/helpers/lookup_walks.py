@@ -44,6 +44,7 @@ CALLS = (
     "read_state",
     "read_sources",
     "read_source",
+    "page",
     "read_entries",
     "swap_state",
     "clear_pending",

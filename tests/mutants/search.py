@@ -18,7 +18,7 @@ from streamfold.proofs.handlers import FaultyHandlers
 from streamfold.proofs.histories import changes_of, drawn, item_keys, shape
 from streamfold.proofs.oracle import expected_all
 from streamfold.proofs.store import drawn_pace
-from tests.helpers import lookup_walks
+from tests.helpers import collection_walks, lookup_walks
 from tests.helpers.exhaustive import GROUP, IMAGES, ITEM, TABLE, claim_app, keyed_put_app, row_guard_app
 from tests.mutants.registry import Mutant
 
@@ -28,6 +28,7 @@ HISTORIES = 400
 DELTAS = "deltas"
 """Mutants in whose histories additions go through deltas."""
 WALKED = "lookups"
+GATHERED = "collections"
 """Mutants whose failures are races of two items: a scheduler of store calls finds them, where histories seldom do."""
 LATE_SECONDS = 14 * 24 * 60 * 60
 KINDS = Key("KINDS#{group}", "TOTAL", table=TABLE)
@@ -201,6 +202,8 @@ class LateDriver(Driver):
 
 def killed(mutant: Mutant, histories: int = HISTORIES, seed: int = 0) -> Killed | None:
     """The first of so many histories that a mutant does not survive; None when it survives all."""
+    if mutant.guard is not None and mutant.guard.startswith(GATHERED):
+        return _killed_by_a_collection(mutant, histories, seed)
     if mutant.guard is not None and mutant.guard.startswith(WALKED):
         return _killed_by_a_walk(mutant, histories, seed)
     app, random = APPS[mutant.guard](), Random(seed)
@@ -234,6 +237,20 @@ def _killed_by_a_walk(mutant: Mutant, walks: int, seed: int) -> Killed | None:
     return None
 
 
+def _killed_by_a_collection(mutant: Mutant, walks: int, seed: int) -> Killed | None:
+    """The first of so many drawn histories of roots and parts that a mutant does not survive."""
+    _, _, name = mutant.guard.partition(": ")
+    names = [name] if name else [*collection_walks.DESIGNS]
+    for number in range(1, walks + 1):
+        design = names[number % len(names)]
+        with mutant.made():
+            walk = collection_walks.CollectionWalk(collection_walks.DESIGNS[design], seed * 1_000_003 + number)
+            problem = walk.run()
+        if problem:
+            return Killed(f"{_noticed_by(mutant, problem)} of {design!r}", number)
+    return None
+
+
 def _noticed_by(mutant: Mutant, problem: str) -> str:
     """What noticed it. A mutant that does not even run is a mistake of its own, and kills itself in vain."""
     if problem.startswith("InvariantBroken"):
@@ -245,5 +262,5 @@ def _noticed_by(mutant: Mutant, problem: str) -> str:
     raise RuntimeError(f"mutant {mutant.name!r} does not run: {problem}")
 
 
-UNCHANGED = [Mutant(f"{guard} as it is", nullcontext, guard, equivalent=True) for guard in (*APPS, WALKED)]
+UNCHANGED = [Mutant(f"{guard} as it is", nullcontext, guard, equivalent=True) for guard in (*APPS, WALKED, GATHERED)]
 """No mutants, to see that it is them that histories fail on."""

@@ -48,7 +48,8 @@ wrong rows or breaks an invariant, or tests of the suite fail. A mutant that {se
 has a test of its own. In these histories, records that were given up are redriven two weeks late.
 
 Errors of lookups are races of two items. A scheduler puts the store calls of a script into any order
-(`tests/helpers/lookup_walks.py`), with two faults: a walk.
+(`tests/helpers/lookup_walks.py`), with two faults: a walk. Walks of collections are over drawn histories of roots and
+parts (`tests/helpers/collection_walks.py`).
 """
 
 EQUIVALENT = f"""
@@ -158,7 +159,7 @@ def _search(mutant: Mutant) -> str:
     if mutant.guard is None:
         return ""
     found = killed(mutant)
-    one, many = ("walk", "walks") if mutant.guard.startswith(search.WALKED) else ("history", "histories")
+    one, many = ("walk", "walks") if mutant.guard.startswith((search.WALKED, search.GATHERED)) else ("history", "histories")
     if found is None:
         return f"not in {search.HISTORIES} {many}"
     return f"{found.history} {many if found.history > 1 else one}, by {found.by}"
