@@ -90,9 +90,11 @@ def explain(opened: Session) -> Report:
     a feed, show its post and its edge, with the versions that the row was made of. With --index, show the item and the
     parts that the document with the id PARTITION is made of, and the number of the run that wrote it.
 
-    With --item, compare the rows that each handler makes of an item now with the rows that the state holds of it. With
-    --parked, show each record of the item that waits to be redriven: its sequence number, the handler, the error, and
-    the id of the request that failed, by which the log of the function is searched.
+    With --item, compare the rows that each handler makes of an item now with the rows that the state holds of it. Of a
+    handler without rows in the state, show what it did for the item's newest change that the state knows: whether it
+    was applied or called, and the id of its message. With --parked, show each record of the item that waits to be
+    redriven: its sequence number, the handler, the error, and the id of the request that failed, by which the log of
+    the function is searched.
 
     If a handler owns the row, the row's key names the item. For Max, Top and similar aggregates, and for unique rows,
     the entries below the row name the items. All other items are found by reading the whole state: a local state is
@@ -207,6 +209,8 @@ def _item_lines(by: Explaining, item: ItemKey, found: Sequence[ItemExplained]) -
             agreement = "keeps nothing of an item in the ledger"
         yield f"\n{each.route.name} ({each.route.kind}) {agreement}".rstrip()
         if not each.route.kind.contributes:
+            if each.change:
+                yield f"  version  {each.version}  {each.change}"
             continue
         at = time_of(each.version)
         yield f"  version  {each.version or '-'}{f'  at {at}' if at else ''}"
@@ -240,6 +244,7 @@ def _item_object(by: Explaining, item: ItemKey, found: Sequence[ItemExplained]) 
             "error": None if each.error is None else f"{type(each.error).__name__}: {each.error}",
             "now": contributions(each.route, each.expected),
             "stored": contributions(each.route, each.stored),
+            **({"change": each.change} if each.change else {}),
             **(
                 {"deltas": [{"delta": of.name, "status": of.status, "why": of.why} for of in each.deltas]}
                 if each.deltas

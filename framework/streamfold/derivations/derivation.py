@@ -18,7 +18,7 @@ if TYPE_CHECKING:
     from streamfold.commit.pending import PendingWork
     from streamfold.commit.plan import Deferred, KeyedPut, Unit
     from streamfold.derivations.calls import Permissions
-    from streamfold.derivations.expected import Expected, ExplainedRow, History, OwnRows, Stored
+    from streamfold.derivations.expected import Expected, ExplainedRow, History, KnownChange, OwnRows, Stored
     from streamfold.engines.protocol import Engine, StoredItem
     from streamfold.errors import Unprocessable
     from streamfold.jobs.fan_outs import Paged
@@ -288,6 +288,10 @@ class Derivation(Kind):
 
     def explained(self, route: Route, row: RowKey, engine: Engine) -> ExplainedRow | None:
         """What a row of a route is made of; None for a row that the state holds contributions to, or of no items."""
+
+    def explained_change(self, route: Route, change: KnownChange, engine: Engine) -> str:
+        """What a route did for a change, in words, for a person; "" if the state has nothing of it."""
+        return ""
 
     def local_locations(self, routes: Sequence[Route], engine: Engine, settings: Settings) -> Mapping[str, Any]:
         """Its locations outside of tables in a run that reaches none, by the names under which a run keeps them.

@@ -311,6 +311,14 @@ class MadeOf(NamedTuple):
     exists: bool
 
 
+class KnownChange(NamedTuple):
+    """The newest change of an item that the state knows."""
+
+    application: str
+    item: ItemKey
+    version: str
+
+
 class ExplainedRow(NamedTuple):
     """A row that its kind makes of several items, with the items that its key names."""
 

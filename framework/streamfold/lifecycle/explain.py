@@ -7,7 +7,8 @@ from typing import Any, NamedTuple, TypeVar
 
 from streamfold.commit.referents import Asked, LookedUp, look_up
 from streamfold.commit.transactions import filled
-from streamfold.derivations.derivation import derived
+from streamfold.derivations.derivation import derivation, derived
+from streamfold.derivations.expected import KnownChange
 from streamfold.engines.protocol import Engine, StoredItem
 from streamfold.ledger.contribution import (
     Contribution,
@@ -107,6 +108,7 @@ class ItemExplained(NamedTuple):
     references: tuple[ItemKey, ...] = ()  # what the item refers to now
     stored_references: tuple[ItemKey, ...] = ()
     deltas: Sequence[DeltaOfItem] = ()  # that the ledger names as those of the handler's last step
+    change: str = ""  # what a handler without a ledger did for the newest change that the state knows, in words
     moments: str = ""  # that the handler asks for now, as the ledger stores them
     stored_moments: str = ""
 
@@ -141,11 +143,22 @@ def explain_item(by: Explaining, item: ItemKey) -> list[ItemExplained]:
     source = by.engine.read_source(item)
     image = image_of(source)
     deltas = [each for ledger in held.values() for each in deltas_of(by.app.name, by.engine, ledger)]
-    explained = (
+    explained = [
         _explained(by, Asked(route, item, image, fields), held.get(route.group, LedgerItem.of(None)))
         for route, fields in listeners.values()
-    )
+    ]
+    version = max((each.version for each in explained), default="")
+    if version and Version(version).label != LABEL:  # the identity of a change of Kinesis has more than its version
+        known = KnownChange(by.app.name, item, version)
+        explained = [
+            each._replace(version=version, change=text) if (text := _of_change(each.route, known, by.engine)) else each
+            for each in explained
+        ]
     return [each._replace(deltas=[delta for delta in deltas if delta.handler == each.route.name]) for each in explained]
+
+
+def _of_change(route: Route, change: KnownChange, engine: Engine) -> str:
+    return "" if route.kind.contributes else derivation(route).explained_change(route, change, engine)
 
 
 def read_ledger(by: Explaining, key: StateKey) -> LedgerItem:

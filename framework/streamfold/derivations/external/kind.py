@@ -17,7 +17,8 @@ if TYPE_CHECKING:
     from streamfold.commit.plan import Deferred
     from streamfold.derivations.calls import Permissions
     from streamfold.derivations.derivation import Finishing, Planning, Work
-    from streamfold.derivations.expected import Expected, History
+    from streamfold.derivations.expected import Expected, History, KnownChange
+    from streamfold.engines.protocol import Engine
     from streamfold.records.change import Change
     from streamfold.routes.route import Route
     from streamfold.settings import Settings
@@ -68,6 +69,11 @@ class External(OnChanges):
         from streamfold.derivations.calls import STATE, dynamodb
 
         return dynamodb(STATE, "PutItem")
+
+    def explained_change(self, route: Route, change: KnownChange, engine: Engine) -> str:
+        from streamfold.derivations.external.notes import noted_call
+
+        return noted_call(route, change, engine)
 
     def expected(self, route: Route, history: History) -> Expected:
         from streamfold.derivations.expected import Expected

@@ -8,20 +8,34 @@
 | INPROGRESS, past its time     | a call begins    | INPROGRESS | a process died in the call, and nobody makes it    |
 """
 
-from collections.abc import Mapping
+from __future__ import annotations
+
 from datetime import UTC, datetime
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from streamfold.ledger.state_keys import event_key
-from streamfold.records.change import Change
-from streamfold.routes.route import Route
-from streamfold.runtime import Runtime
-from streamfold.writes.guarded import StateKey
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping
+
+    from streamfold.derivations.expected import KnownChange
+    from streamfold.engines.protocol import Engine
+    from streamfold.records.change import Change
+    from streamfold.routes.route import Route
+    from streamfold.runtime import Runtime
+    from streamfold.writes.guarded import StateKey
 
 IN_PROGRESS, COMPLETED, EXPIRED = "INPROGRESS", "COMPLETED", "EXPIRED"
 """The states of a call, in Powertools' words (persistence/datarecord.py). A call that failed is EXPIRED, so that it is
 made again.
 """
+SHOWN = {
+    IN_PROGRESS: "the call began and has not ended: it is running, or its process died",
+    COMPLETED: "called",
+    EXPIRED: "the call failed; it is made again with its record",
+}
+KIND = "external"
+"""Begins the keys of notes."""
 IN_PROGRESS_SECONDS = 60
 """Outside of Lambda: a call that has begun and not ended counts as running for this time."""
 MILLISECONDS = 1000
@@ -29,7 +43,7 @@ MILLISECONDS = 1000
 
 def note_key(runtime: Runtime, route: Route, change: Change) -> StateKey:
     """The key of the note of a handler's call for a change."""
-    return event_key("external", runtime.application.name, route.name, change.item, change.identity_text)
+    return event_key(KIND, runtime.application.name, route.name, change.item, change.identity_text)
 
 
 class CallNote:
@@ -75,6 +89,13 @@ class CallNote:
         swapped = self.runtime.store.swap_state(self.key, attributes, self.revision)
         self.revision += swapped
         return swapped
+
+
+def noted_call(route: Route, change: KnownChange, engine: Engine) -> str:
+    """What the note of a handler's call for a change states, in words."""
+    key = event_key(KIND, change.application, route.name, change.item, change.version)
+    stored = engine.read_state([key], consistent=True).get(key)
+    return "no note: not called, or long ago" if stored is None else SHOWN[stored["status"]]
 
 
 def may_run(stored: Mapping[str, Any]) -> bool:

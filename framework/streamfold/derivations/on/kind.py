@@ -20,7 +20,8 @@ if TYPE_CHECKING:
     from streamfold.commit.plan import Unit
     from streamfold.derivations.calls import Permissions
     from streamfold.derivations.derivation import Planning, Work
-    from streamfold.derivations.expected import Expected, History
+    from streamfold.derivations.expected import Expected, History, KnownChange
+    from streamfold.engines.protocol import Engine
     from streamfold.keys.key import Key
     from streamfold.records.change import Change
     from streamfold.routes.declaration import Into
@@ -122,6 +123,12 @@ class On(OnChanges):
         from streamfold.derivations.calls import named_by
 
         return tuple(target.key for target in route.targets if named_by(route.function).makes(Add))
+
+    def explained_change(self, route: Route, change: KnownChange, engine: Engine) -> str:
+        from streamfold.ledger.state_keys import claim_key
+
+        key = claim_key(change.application, route.name, change.item, change.version)
+        return "applied" if engine.read_state([key], consistent=True) else "no claim: not applied, or long ago"
 
     def expected(self, route: Route, history: History) -> Expected:
         from streamfold.derivations.on.effects import expected

@@ -11,16 +11,21 @@ from datetime import date, datetime
 from decimal import Decimal, DecimalException
 from hashlib import sha256
 from json.encoder import encode_basestring
-from typing import Any, NamedTuple
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 from streamfold.derivations.publish.options import OWN_ATTRIBUTES, Published, published_of
 from streamfold.derivations.yielded import inexact, stopped
 from streamfold.errors import HandlerError, redacted, shown
 from streamfold.keys.field import datetime_text
-from streamfold.records.change import Change, item_name
+from streamfold.ledger.state_keys import claim_key
+from streamfold.records.change import Change, ItemKey, item_name
 from streamfold.records.images import Image
 from streamfold.records.values import CANONICAL, LEVELS_MAX, decode_number, encode, number_text
 from streamfold.routes.route import Fields, Route
+
+if TYPE_CHECKING:
+    from streamfold.derivations.expected import KnownChange
+    from streamfold.engines.protocol import Engine
 
 SPECVERSION = "1.0"
 ID_DIGITS = 40
@@ -72,6 +77,20 @@ class Message(NamedTuple):
         return f"publish {self.type} of {self.changes[0].name} to {published_of(self.route).to}"
 
 
+def id_of(route: Route, item: ItemKey, identity: str) -> str:
+    """The id of the message about a change of an item."""
+    return digest(published_of(route).application, route.name, item[0], item_name(item), identity)
+
+
+def explained_message(route: Route, change: "KnownChange", engine: "Engine") -> str:
+    """The id of the message about a change, and whether it is noted as sent, in words."""
+    found = f"message {id_of(route, change.item, change.version)}, if there is one for this change"
+    if not published_of(route).once:
+        return found
+    key = claim_key(change.application, route.name, change.item, change.version)
+    return f"{found}: {'sent' if engine.read_state([key], consistent=True) else 'not sent, or long ago'}"
+
+
 def message_of(route: Route, change: Change, fields: Fields) -> Message | None:
     """The message of a change; None if the function gives none. Raises ``HandlerError`` for data that is no JSON."""
     options = published_of(route)
@@ -83,7 +102,7 @@ def message_of(route: Route, change: Change, fields: Fields) -> Message | None:
         keys = change.table.attributes
         identity = change.identity_among(lambda name: name in keys or name not in options.redact)
     name = item_name(change.item)
-    message_id = digest(options.application, route.name, change.table.name, name, identity)
+    message_id = id_of(route, change.item, identity)
     head: dict[str, Any] = {
         "specversion": SPECVERSION,
         "id": message_id,

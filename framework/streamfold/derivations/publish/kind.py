@@ -25,7 +25,7 @@ if TYPE_CHECKING:
     from streamfold.commit.plan import Deferred
     from streamfold.derivations.calls import Permissions
     from streamfold.derivations.derivation import Finishing, Planning, Work
-    from streamfold.derivations.expected import Expected, History
+    from streamfold.derivations.expected import Expected, History, KnownChange
     from streamfold.derivations.publish.envelope import Message
     from streamfold.engines.protocol import Engine
     from streamfold.records.change import Change
@@ -106,6 +106,14 @@ class Publish(OnChanges):
         from streamfold.derivations.publish.expected import expected
 
         return expected(route, history)
+
+    def call_limits(self, route: Route) -> str:
+        return str(published_of(route).limits or "")
+
+    def explained_change(self, route: Route, change: KnownChange, engine: Engine) -> str:
+        from streamfold.derivations.publish.envelope import explained_message
+
+        return explained_message(route, change, engine)
 
     def found_outside(self, route: Route, location: Any) -> dict[RowKey, dict[str, Any]]:
         from streamfold.derivations.publish.expected import found_outside
