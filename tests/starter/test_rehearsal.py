@@ -1,13 +1,19 @@
 """A rehearsal: what an emulator takes of a template, which rows are compared, and what is said where a tool lacks."""
 
 import json
+import os
+import re
+import subprocess
+import sys
 from contextlib import contextmanager
+from pathlib import Path
 
 import pytest
 
 from streamfold.starter import rehearsal
 from streamfold.starter.project import new_project
 from streamfold.starter.rehearsal import Rehearsal, RehearsalFailed, emulated, main, shown, tables_of
+from tests.helpers.commands import ROOT, environment
 from tests.helpers.template import load_template
 
 
@@ -133,3 +139,47 @@ def test_the_log_of_the_emulator_follows_the_reason(project, monkeypatch, capsys
     monkeypatch.setattr(rehearsal, "emulator", fails)
     assert main(["events/totals.jsonl"]) == 1
     assert capsys.readouterr().err == "it ended\nthe emulator's last line\n"
+
+
+TOOLS = [ROOT / ".venv-sam" / "bin", ROOT / ".venv-rehearsal" / "bin"]
+
+
+def steps_of_the_page():
+    """The commands of docs/stages.md that lead to a rehearsed stack, one a line."""
+    page = (ROOT / "docs/stages.md").read_text("utf-8")
+    (block,) = re.findall(r"```sh\n(.*?)```", page.partition("## From nothing")[2].partition("\n## ")[0], re.DOTALL)
+    return block.splitlines()
+
+
+def test_the_page_has_the_steps_that_the_workflow_has(tmp_path):
+    new_project(tmp_path / "my_shop", "blank", None)
+    workflow = (tmp_path / "my_shop/.github/workflows/test.yml").read_text("utf-8")
+    called = [line for line in steps_of_the_page() if line.startswith("make ")]
+    assert called == ["make test", "make replay", "make check", "make tools", "make rehearse"]
+    assert all(line in workflow for line in called if line != "make test")
+    assert next(line for line in steps_of_the_page() if line.startswith("pip")) in workflow
+
+
+@pytest.mark.ci
+@pytest.mark.skipif(not all(folder.is_dir() for folder in TOOLS), reason="make rehearse installs the tools")
+def test_every_step_of_the_page_runs_as_it_is_written(tmp_path):
+    """But for what installs: the packages and tools of this checkout take its place."""
+    installs = ("pip install", "make tools")
+    script = "\n".join(["set -eu", *(line for line in steps_of_the_page() if not line.startswith(installs))])
+    path = os.pathsep.join([str(Path(sys.executable).parent), *map(str, TOOLS), os.environ["PATH"]])
+    ran = subprocess.run(
+        ["bash"],
+        input=script,
+        cwd=tmp_path,
+        env=environment(PATH=path, PYTHONPATH=str(ROOT / "framework"), PYTHONWARNINGS="default"),
+        capture_output=True,
+        text=True,
+        check=False,
+    )
+    assert ran.returncode == 0, ran.stdout[-3000:] + ran.stderr[-3000:]
+    assert re.findall(r"^ *\d+ s  (.*)$", ran.stdout, re.MULTILINE) == [
+        "deployed",
+        "3 items written, rows right",
+        "stack updated, tables kept",
+        "stack deleted",
+    ]

@@ -113,23 +113,25 @@ def emulated(content: dict[str, Any]) -> dict[str, Any]:
             properties |= {"Namespace": "AWS/Lambda", "MetricName": "PolledEventCount", "Period": 3600}
             del properties["Metrics"]
             properties.setdefault("Statistic", "Sum")
-        if resource["Type"] == FUNCTION:
-            for event in properties.get("Events", {}).values():
-                if "$or" in json.dumps(event["Properties"].get("FilterCriteria")):
-                    del event["Properties"]["FilterCriteria"]
+    for function in _functions(content):
+        for event in function.get("Events", {}).values():
+            if "$or" in json.dumps(event["Properties"].get("FilterCriteria")):
+                del event["Properties"]["FilterCriteria"]
     return content
 
 
 def tables_of(content: Mapping[str, Any]) -> dict[str, str]:
     """The resources of the tables, by the name that settings have for them."""
     found = {}
-    for resource in content["Resources"].values():
-        if resource["Type"] == FUNCTION:
-            variables = resource["Properties"].get("Environment", {}).get("Variables", {})
-            for name, value in variables.items():
-                if name.startswith(TABLE_PREFIX) and isinstance(value, Mapping) and "Ref" in value:
-                    found[name.removeprefix(TABLE_PREFIX)] = str(value["Ref"])
+    for function in _functions(content):
+        for name, value in function.get("Environment", {}).get("Variables", {}).items():
+            if name.startswith(TABLE_PREFIX) and isinstance(value, Mapping) and "Ref" in value:
+                found[name.removeprefix(TABLE_PREFIX)] = str(value["Ref"])
     return found
+
+
+def _functions(content: Mapping[str, Any]) -> list[dict[str, Any]]:
+    return [each["Properties"] for each in content["Resources"].values() if each["Type"] == FUNCTION]
 
 
 class Rehearsal:

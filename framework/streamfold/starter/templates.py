@@ -214,8 +214,8 @@ jobs:
           git push --force origin "refs/tags/deployed/$$STAGE"
 """
 SAMCONFIG = """\
-# A stack for each stage. In an account of its own each stage has the same names; in one account the stack's name tells
-# them apart. The parameters are those of template.yaml: those that are not given here keep the values of the stack.
+# A stack for each stage. In an account of its own each stage has the same names; in one account the stack's name
+# distinguishes them. The parameters are those of template.yaml. One that is not given keeps the value of the stack.
 version = 0.1
 $stages"""
 STAGES = ("dev", "stage", "prod")

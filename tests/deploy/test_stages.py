@@ -58,3 +58,11 @@ def test_functions_reach_endpoints_and_nobody_reaches_functions(template):
     assert (way_in["FromPort"], way_in["SourceSecurityGroupId"]) == (443, {"Ref": "FunctionGroup"})
     for each in template["Resources"].values():
         assert each["Type"] not in ("AWS::EC2::InternetGateway", "AWS::EC2::NatGateway")
+
+
+def test_an_alias_that_shifts_traffic_is_accepted():
+    template = load_template()
+    shifts = {"Type": "Canary10Percent5Minutes", "Alarms": [{"Ref": "ProjectorErrors"}]}
+    template["Resources"]["Projector"]["Properties"] |= {"AutoPublishAlias": "live", "DeploymentPreference": shifts}
+    found = check_template(handlers.app, "handlers", TemplateFile(template))
+    assert [str(each) for each in found if each.level == "wrong"] == []
