@@ -159,7 +159,9 @@ def _search(mutant: Mutant) -> str:
     if mutant.guard is None:
         return ""
     found = killed(mutant)
-    one, many = ("walk", "walks") if mutant.guard.startswith((search.WALKED, search.GATHERED)) else ("history", "histories")
+    one, many = (
+        ("walk", "walks") if mutant.guard.startswith((search.WALKED, search.GATHERED)) else ("history", "histories")
+    )
     if found is None:
         return f"not in {search.HISTORIES} {many}"
     return f"{found.history} {many if found.history > 1 else one}, by {found.by}"

@@ -233,6 +233,22 @@ def test_a_time_out_of_the_handler_s_own_is_reported_as_it_is(records):
     assert failure.what == "TimeoutError: mail server"
 
 
+def test_a_task_that_would_end_the_program_ends_no_call_of_the_batch(records):
+    called = []
+
+    async def ends():
+        raise SystemExit
+
+    async def call(change):
+        task = asyncio.ensure_future(ends())
+        await asyncio.sleep(0.01)
+        assert isinstance(task.exception(), SystemExit)
+        called.append(change)
+
+    assert deliver(application(call, at_once=AT_ONCE), records).failures == []
+    assert len(called) == AT_ONCE
+
+
 def test_a_plain_function_that_returns_a_coroutine_is_refused(records):
     async def send():
         return None

@@ -173,7 +173,7 @@ class ProcessLoop:
             loop = self._loop = self._loop or _new_loop()
             self._users += 1
             if self._users == 1:
-                self._thread = Thread(target=loop.run_forever, name="streamfold-loop", daemon=True)
+                self._thread = Thread(target=_run, args=(loop,), name="streamfold-loop", daemon=True)
                 self._thread.start()
         try:
             yield loop
@@ -183,6 +183,16 @@ class ProcessLoop:
                 if not self._users and self._thread is not None:
                     loop.call_soon_threadsafe(loop.stop)
                     self._thread.join()
+
+
+def _run(loop: asyncio.AbstractEventLoop) -> None:
+    """Runs a loop until it is stopped, also past a task of a handler's own that would end the program."""
+    while True:
+        try:
+            loop.run_forever()
+        except (KeyboardInterrupt, SystemExit):  # nobody would join the calls of this batch
+            continue
+        return
 
 
 def _new_loop() -> asyncio.AbstractEventLoop:
