@@ -22,7 +22,7 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, field, replace
 from decimal import localcontext
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 from streamfold.batch.fan_outs import run_chains
 from streamfold.batch.process import check_application
@@ -31,20 +31,32 @@ from streamfold.batch.report import Report, add_outcome, finish, merge
 from streamfold.batch.visits import HandlerOfItem, Visit, VisitedItem, Visits, synthetic_change
 from streamfold.commit.buckets import empty_unvisited, note_unvisited
 from streamfold.commit.outcome import Outcome, Triage, lacks_the_record
+from streamfold.commit.pending import PendingWork
 from streamfold.commit.plan import Unit
 from streamfold.derivations.derivation import Finishing, Work, derivation
 from streamfold.engines.protocol import Entries
 from streamfold.errors import EngineError, HandlerError, ItemFault, NotStarted
-from streamfold.ledger.contribution import REFERENCE, stored_references, stored_rows
-from streamfold.ledger.state_keys import wakes_head
+from streamfold.ledger.contribution import REFERENCE, stored_references, stored_rows, stored_text
+from streamfold.ledger.state_keys import document_key, wakes_head
 from streamfold.ledger.step import Step
-from streamfold.ledger.wakes import BEFORE_ALL_WAKES, STRIPES, Times, Waits, Wake, partitions, until
+from streamfold.ledger.wakes import (
+    BEFORE_ALL_WAKES,
+    STRIPES,
+    Times,
+    Waits,
+    Wake,
+    partitions,
+    until,
+    wake_key,
+    wake_writes,
+)
+from streamfold.records.change import ItemKey
 from streamfold.records.values import EXACT
 from streamfold.routes.moments import moment_text
 from streamfold.routes.route import SOURCE, Fields, Route
 from streamfold.runtime import MICROSECONDS, VISITS, QueuedSegment, Runtime
 from streamfold.settings.limits import ACTIONS_MAX
-from streamfold.writes.guarded import LedgerWrite
+from streamfold.writes.guarded import CounterWrite, LedgerWrite, StateKey
 
 PAGE = 500
 """Wakes that are listed, and items that are visited, at a time: some seconds of work."""
@@ -114,6 +126,36 @@ class AtWakes:
         return Waits.of(text).wake == self.wakes[read.item, route.name].moment
 
 
+class PresentTime:
+    """What a repair does with moments: the present time counts, also where a clock that was ahead has gone beyond it,
+    and the wake is put again, in case it was lost.
+    """
+
+    def visits(self, read: Visit) -> bool:  # noqa: ARG002 - each is visited
+        return True
+
+    def since(self, read: Visit, route: Route, since: int | None) -> int | None:  # noqa: ARG002 - of the protocol
+        return None
+
+    def held(self, times: Times) -> Times:
+        return times._replace(renews=True)
+
+    def kept(self, read: Visit, route: Route, version: str) -> Step | None:  # noqa: ARG002 - its rows are derived
+        return None
+
+
+def lacking_wakes(runtime: Runtime, visits: Iterable[Visit]) -> dict[tuple[str, ItemKey], int]:
+    """How many wakes that ledger items name are not there, by handler and item."""
+    application, wanted = runtime.application.name, dict[StateKey, tuple[str, ItemKey]]()
+    for visit in visits:
+        for step in visit.steps:
+            if step.route.asks_time and (wake := Waits.of(visit.stored(step)).wake) is not None:
+                key = wake_key(application, step.route.name, visit.item, wake)
+                wanted[key] = step.route.name, visit.item
+    found = runtime.engine.read_state(wanted, consistent=True) if wanted else {}
+    return {of: 1 for key, of in wanted.items() if key not in found}
+
+
 class WakeVisits:
     """Visits items of one application at their wakes."""
 
@@ -136,24 +178,12 @@ class WakeVisits:
         return report
 
     def _with_ledger(self, wakes: Sequence[HandlerWake]) -> Outcome:
-        outcome, by_item = Outcome(), {each.of: each.wake for each in wakes}
+        by_item = {each.of: each.wake for each in wakes}
         if not wakes:
-            return outcome
-        visited, held = self._visited(wakes, AtWakes(self.runtime, by_item))
-        wrong, visited.failed = visited.failed, []
-        outcome += visited
-        put_off: dict[HandlerOfItem, PutOff] = {}
-        failing = {(failed.change.item, failed.route.name) for failed in wrong}
-        for failed in wrong:
-            if lacks_the_record(failed.error):  # of the store: the wake is there, and the next round comes back
-                outcome.failed.append(failed)
-                continue
-            wake = by_item[failed.change.item, failed.route.name]
-            first = wake.first_moment
-            asked = VisitFailed.of(failed, self.runtime, moment_text(first), first / MICROSECONDS)
-            reported = self.triage(asked)
-            put_off[failed.change.item, failed.route.name] = PutOff(wake, reported is None)
-            outcome.failed += [] if reported is None else [reported]
+            return Outcome()
+        outcome, held = self._visited(wakes, AtWakes(self.runtime, by_item))
+        failing = {(failed.change.item, failed.route.name) for failed in outcome.failed}
+        put_off = self._put_off(outcome, by_item)
         done = [each for each in wakes if each.of in held and each.of not in failing]
         if done:  # their rows are finished
             outcome += self._visited(done, AtWakes(self.runtime, by_item, releases=True))[0]
@@ -161,6 +191,22 @@ class WakeVisits:
             kept = AtWakes(self.runtime, by_item, put_off=put_off)
             outcome += self._visited([each for each in wakes if each.of in put_off], kept)[0]
         return outcome
+
+    def _put_off(self, outcome: Outcome, wakes: Mapping[HandlerOfItem, Wake]) -> dict[HandlerOfItem, PutOff]:
+        """Parks the items on which handlers raised, and returns whose wakes are to be put off or deleted."""
+        put_off: dict[HandlerOfItem, PutOff] = {}
+        wrong, outcome.failed = outcome.failed, []
+        for failed in wrong:
+            if lacks_the_record(failed.error):  # of the store: the wake is there, and the next round comes back
+                outcome.failed.append(failed)
+                continue
+            wake = wakes[failed.change.item, failed.route.name]
+            first = wake.first_moment
+            asked = VisitFailed.of(failed, self.runtime, moment_text(first), first / MICROSECONDS)
+            reported = self.triage(asked)
+            put_off[failed.change.item, failed.route.name] = PutOff(wake, reported is None)
+            outcome.failed += [] if reported is None else [reported]
+        return put_off
 
     def _visited(self, wakes: Sequence[HandlerWake], moments: AtWakes) -> tuple[Outcome, set[HandlerOfItem]]:
         """The outcome of visits, and the handlers of items whose wakes may still be in place because of their rows."""
@@ -195,6 +241,8 @@ class WakeVisits:
 
     def _without_ledger(self, wakes: Sequence[HandlerWake]) -> Outcome:
         """Has kinds without a ledger reconcile the items when they finish, as for changes of referents."""
+        counters = Counters(self.runtime, {each.of: each.wake for each in wakes})
+        wakes = [each for each in wakes if each.of in counters.named]
         deferred = [
             derivation(each.route).deferred_of(
                 Work(each.route, each.wake.item, SOURCE, fields, (synthetic_change(each.wake.item),))
@@ -203,8 +251,44 @@ class WakeVisits:
         ]
         if not deferred:
             return Outcome()
-        visits = Visits(runtime=self.runtime)
-        return finish(deferred, (), Finishing(self.runtime, lambda failed: failed, visits.pending_work))
+        outcome = finish(deferred, (), Finishing(self.runtime, lambda failed: failed, PendingWork()))
+        counters.put_off(self._put_off(outcome, counters.wakes))
+        return outcome
+
+
+class Counters:
+    """The counters' items of searches, which name wakes as ledger items do."""
+
+    def __init__(self, runtime: Runtime, wakes: Mapping[HandlerOfItem, Wake]) -> None:
+        self.runtime, self.wakes = runtime, wakes
+        self.keys = {of: document_key(runtime.application.name, of[1], of[0]) for of in wakes}
+        found = runtime.engine.read_state(self.keys.values(), consistent=True) if wakes else {}
+        self.named = {of for of, key in self.keys.items() if self._waits(found.get(key)).wake == wakes[of].moment}
+
+    def put_off(self, put_off: Mapping[HandlerOfItem, PutOff]) -> None:
+        """Puts wakes off, or deletes those of parked items, on the numbers of their counters: a newer run has asked
+        anew.
+        """
+        keys = [self.keys[of] for of in put_off]
+        found = self.runtime.engine.read_state(keys, consistent=True) if keys else {}
+        for of, (wake, is_parked) in put_off.items():
+            stored = found.get(self.keys[of])
+            before = self._waits(stored)
+            if stored is None or before.wake != wake.moment:
+                continue
+            at, delay = max(self.runtime.moment, wake.moment), wake.next_delay_seconds
+            later = None if is_parked else at + delay * MICROSECONDS
+            after, references = Waits(before.since, later), stored_references(str(stored.get("refs", "")))
+            text = stored_text({}, references, after.text)
+            expires = True if is_parked and not (references or stored.get("ids")) else None
+            write = CounterWrite(self.keys[of], int(stored["n"]), references=text, expires=expires)
+            times = Times(at, before.since, later, put_off_seconds=delay, first=wake.first_moment)
+            writes = wake_writes(self.runtime.application.name, of[1], of[0], before, after, times)
+            self.runtime.engine.transact([write, *writes], self.runtime.expires_at)
+
+    @staticmethod
+    def _waits(stored: Mapping[str, Any] | None) -> Waits:
+        return Waits.of(str((stored or {}).get("refs", "")))
 
 
 def _held(unit: Unit, moments: AtWakes) -> Iterator[HandlerOfItem]:
@@ -403,7 +487,8 @@ def enqueue_stripes(runtime: Runtime) -> dict[str, float]:
     if runtime.known.deltas is not None:
         with suppress(EngineError, HandlerError):  # a favour to others
             note_unvisited(runtime)
-            empty_unvisited(runtime)
+            while runtime.pace.sharing.unvisited and runtime.enough_time():
+                empty_unvisited(runtime)
     ages: dict[str, float] = {}
     for each in late_wakes(runtime):
         ages[each.route.name] = each.oldest_seconds

@@ -21,7 +21,7 @@ from streamfold.cli.session import Session
 from streamfold.cli.summary import Written, dry_run_lines, plan_lines, plan_object, summary_json, summary_lines
 from streamfold.commit.plan import Plan
 from streamfold.derivations.derivation import reads_items
-from streamfold.errors import RecordError, SettingsError
+from streamfold.errors import HandlerError, RecordError, SettingsError
 from streamfold.keys.table import MAIN
 from streamfold.lifecycle.sources import check_whole
 from streamfold.parking import open_parking
@@ -30,6 +30,7 @@ from streamfold.records.values import to_json
 from streamfold.replay.files import BadLine, RecordedFiles, check_files
 from streamfold.replay.files import Line as RecordedLine
 from streamfold.replay.replay import BATCH_RECORDS, Replay, ReplayCursor
+from streamfold.runtime import MICROSECONDS
 from streamfold.settings.readers import is_loopback
 
 if TYPE_CHECKING:
@@ -86,6 +87,12 @@ LOCAL_ONLY = "--state and --fresh belong to --engine embedded; DynamoDB keeps it
         default=BATCH_RECORDS,
     ),
     shell.flag("--dry-run", "Print what would be written to an empty store, and write nothing."),
+    shell.value(
+        "--until",
+        "TIME",
+        "Let time pass behind the last record, up to this moment (2026-03-01T10:00:00Z), or up to now. Without this "
+        "option, time ends with the newest record.",
+    ),
     shell.flag("--keep-going", "Skip bad lines and report them all, instead of stopping at the first."),
     shell.flag(
         "--external", "Also call external handlers, and write to the buckets of archives and to STREAMFOLD_SEARCH."
@@ -125,6 +132,11 @@ LOCAL_ONLY = "--state and --fresh belong to --engine embedded; DynamoDB keeps it
         why="--search-url writes to a server, and --dry-run writes nothing: give one of them.",
     ),
     shell.refuses("--engine dynamodb", "--state", "--fresh", why=LOCAL_ONLY),
+    shell.refuses(
+        *("--engine dynamodb", "--until"),
+        why="a replay on DynamoDB has the time of this machine: leave --until out.",
+    ),
+    shell.refuses(*("--dry-run", "--until"), why="--dry-run plans records, and time passes behind them."),
     shell.belongs("--endpoint-url", "--engine dynamodb"),
     _rehearses("--put-sources"),
     _rehearses("--create-tables"),
@@ -180,6 +192,18 @@ def replay(opened: Session) -> Report:
     return _Replaying(opened).report()
 
 
+def _until(given: str | None) -> int | None:
+    """The moment of ``--until``, epoch microseconds. Raises ``SettingsError`` for another text."""
+    if given is None or given == "now":
+        return None if given is None else round(time.time() * MICROSECONDS)
+    from streamfold.routes.moments import microseconds_of  # few replays wait
+
+    try:
+        return microseconds_of(given)
+    except HandlerError as error:
+        raise SettingsError(f"--until {given}: {error}") from None
+
+
 class _Replaying:
     """One replay: its records, its store, and on DynamoDB its chains."""
 
@@ -215,6 +239,7 @@ class _Replaying:
                 dry_run=self._print_plan if given.dry_run else None,
                 put_sources=self.put_sources,
             )
+            replaying.until = _until(given.until)
             summary = replaying.process(lines, self._cursor())
         if summary.clean and not summary.records and not summary.behind:
             files = given.files

@@ -264,7 +264,7 @@ def _verified_lines(found: Verified, why: Mapping[str, str]) -> Iterator[Printed
         stored, expected = (stored_rows(text) if text else {} for text in (each.stored, each.expected))
         if each.lacking and each.stored == each.expected:
             number = counted(each.lacking, "reference")
-            return {BOTH: f"{contribution_text(stored, expected)}  (without a backlink: {number})"}
+            return {BOTH: f"{contribution_text(stored, expected)}  (without a backlink or a wake: {number})"}
         return {"stored": contribution_text(stored, expected), "expected": contribution_text(expected, stored)}
 
     different = [each for each in found.different if each.handler not in why]

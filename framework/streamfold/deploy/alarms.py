@@ -9,7 +9,7 @@ from collections.abc import Mapping
 from enum import StrEnum
 from typing import Any, NamedTuple
 
-from streamfold.lambda_entry.queue import AGE_METRIC
+from streamfold.lambda_entry.queue import AGE_METRIC, WAKE_METRIC
 from streamfold.lambda_entry.telemetry import NAMESPACE, unit_of
 from streamfold.lifecycle.verify import PARTIAL_HANDLERS
 from streamfold.routes.route import ROWS_LOST
@@ -245,6 +245,18 @@ OF_QUEUE_FUNCTION = (
     PARKED,
 )
 """Alarms of the function that works on fan-outs."""
+WAKE_AGE = Alarm(
+    "WakesLate",
+    "Items of {} are derived again more than 10 minutes after their moment, or nobody looks for them",
+    WAKE_METRIC,
+    statistic="Maximum",
+    periods=5,
+    breaching=5,
+    threshold=600,
+    missing="breaching",  # what fails first is the schedule
+    severity=Severity.PAGE,
+)
+"""The alarm of such a function with handlers that ask for the time."""
 OF_QUEUE = (
     Alarm(
         "FailuresThere",

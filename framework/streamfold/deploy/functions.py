@@ -98,7 +98,14 @@ class DeployedFunction(NamedTuple):
         if self.sort == STREAM:
             adds = any(route.kind.watches(route) for route in self.routes)
             return (*alarms.OF_STREAM, alarms.ROWS_GONE) if adds else alarms.OF_STREAM
-        return alarms.OF_QUEUE_FUNCTION if self.sort == QUEUE else alarms.OF_VERIFIER
+        if self.sort == QUEUE:
+            return (*alarms.OF_QUEUE_FUNCTION, alarms.WAKE_AGE) if self.asks_time else alarms.OF_QUEUE_FUNCTION
+        return alarms.OF_VERIFIER
+
+    @property
+    def asks_time(self) -> bool:
+        """Whether a handler asks for the time, so that its items are visited when moments come."""
+        return any(route.asks_time for route in self.routes)
 
     @property
     def subscribed(self) -> dict[str, list[tuple[Key, Route]]]:

@@ -113,7 +113,8 @@ def of_route(route: Route, function: Role) -> Permissions:
     if function.kind == "stream":
         return kind.process_calls(route) | _of_others(route) | _of_fan_outs(route)
     if function.kind == "queue":
-        return kind.process_calls(route) | _of_others(route) if fans_out(route) else NO_CALLS
+        calls = kind.process_calls(route) | _of_others(route) | _of_wakes(route)
+        return calls if fans_out(route) else NO_CALLS
     if function.kind == "verifier":
         return _verified(route) if kind.contributes else NO_CALLS
     return _operated(route, kind) if function.kind == "operate" else _read(route, kind)
@@ -174,6 +175,14 @@ def _gathered(route: Route) -> Permissions:
     return NO_CALLS.union(*(dynamodb(place, "BatchGetItem", "Query") for place in tables_of(route.part_keys)))
 
 
+def _of_wakes(route: Route) -> Permissions:
+    """Lists wakes, and visits their items."""
+    if not route.asks_time:
+        return NO_CALLS
+    wakes = dynamodb(STATE, "BatchGetItem", "Query", "PutItem", "DeleteItem")
+    return wakes.union(*(dynamodb(place, "BatchGetItem") for place in tables_of(route.sources)))
+
+
 def of_deltas(routes: Iterable[Route], every: Iterable[Route]) -> Permissions:
     """Deltas, if some of these routes may put any. A process that waits for its own moves those of ``every``
     route, of other groups too.
@@ -229,7 +238,7 @@ def of_markers(routes: Iterable[Route]) -> Permissions:
 def _of_queue(routes: Iterable[Route]) -> Permissions:
     """The manifest, open fan-outs and their segments, and what the event source mapping of the queue asks for."""
     mapping = {Permission(f"sqs:{action}", QUEUE) for action in ("SendMessage", *QUEUE_ACTIONS)}
-    visits = any(route.lookups or derivation(route).joins_items for route in routes)
+    visits = any(route.planned_from_ledger or derivation(route).joins_items for route in routes)
     parking = {PARK} if visits else set()  # a visited item, or a row of a post, that its handler cannot process
     return dynamodb(STATE, "BatchGetItem", "Query", "PutItem", "DeleteItem") | mapping | parking
 

@@ -47,6 +47,8 @@ STOPS = 2
 """A function's time over STREAMFOLD_STOP_SECONDS, at least: within the rest, no call is begun."""
 AGAIN, DAILY = "rate(5 minutes)", "rate(1 day)"
 """When segments that stand still are queued again, and when a sample is compared."""
+EACH_MINUTE = "rate(1 minute)"
+"""When wakes whose moment has come are looked for."""
 FUNCTIONS = "Lambda API Reference, CreateFunction"
 MAPPINGS = "Lambda API Reference, CreateEventSourceMapping"
 MESSAGES = "Lambda Developer Guide, services-sqs-configure"
@@ -500,8 +502,8 @@ def alarm_rules(alarm: Alarm) -> Sequence[DeploymentRule]:
         MEASURED,
         DeploymentRule(
             "TreatMissingData",
-            lambda value: value != "breaching",
-            f"{alarm.missing}: nothing is no fault",
+            one_of("breaching") if alarm.missing == "breaching" else lambda value: value != "breaching",
+            f"{alarm.missing}: nothing is {'a' if alarm.missing == 'breaching' else 'no'} fault",
             alarm.missing,
             source=ALARMS,
         ),

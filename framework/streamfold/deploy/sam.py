@@ -62,7 +62,7 @@ from streamfold.deploy.table_names import (
 from streamfold.deploy.template_file import TemplateFile, Unknown
 from streamfold.derivations.derivation import derivation
 from streamfold.keys.table import STATE, Table
-from streamfold.lambda_entry.queue import RING
+from streamfold.lambda_entry.queue import RING, WAKE
 from streamfold.routes.route import GROUP
 from streamfold.settings.readers import PREFIX
 
@@ -253,7 +253,7 @@ class SamTemplate:
     def _events(self, function: DeployedFunction) -> dict[str, Any]:
         if function.sort == STREAM:
             return {self.tables.event(name): self._stream_event(function, name) for name in function.subscribed}
-        return _messages_of(self.elsewhere.queue or att(function.queue)) if function.sort == QUEUE else SAMPLED
+        return _messages_of(self.elsewhere.queue, function) if function.sort == QUEUE else SAMPLED
 
     def _stream_event(self, function: DeployedFunction, logical: str) -> dict[str, Any]:
         existing = self.existing.get(logical)
@@ -363,13 +363,17 @@ def _if_named(statement: TemplateValue) -> TemplateValue:
     return if_(named[statement["Sid"]].condition, statement, NO_VALUE) if statement["Sid"] in named else statement
 
 
-def _messages_of(queue: TemplateValue) -> dict[str, Any]:
-    messages = {"Queue": queue, **as_properties(rules.MESSAGE_RULES.values())}
+def _messages_of(queue: TemplateValue | None, function: DeployedFunction) -> dict[str, Any]:
+    messages = {"Queue": queue or att(function.queue), **as_properties(rules.MESSAGE_RULES.values())}
     again = {"Schedule": rules.AGAIN, "Input": json.dumps(RING)}
-    return {
+    found = {
         "Messages": {"Type": "SQS", "Properties": messages},
         "QueueAgain": {"Type": "Schedule", "Properties": again},
     }
+    if function.asks_time:
+        wake = {"Schedule": rules.EACH_MINUTE, "Input": json.dumps(WAKE)}
+        found["Wake"] = {"Type": "Schedule", "Properties": wake}
+    return found
 
 
 def _role(statements: Sequence[TemplateValue]) -> dict[str, Any]:

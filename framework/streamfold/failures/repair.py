@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, NamedTuple
 
 from streamfold.batch.process import check_application
 from streamfold.batch.steps import images
-from streamfold.batch.visits import VisitedItem, Visits, synthetic_change
+from streamfold.batch.visits import VisitedItem, Visits, VisitTimes, synthetic_change
 from streamfold.commit.outcome import explained
 from streamfold.commit.pending import NamedRows, PendingWork, clear_pending
 from streamfold.derivations.derivation import Finishing, Work, contributing, derivation, derived
@@ -136,6 +136,7 @@ class Repair:
             emptied=self.emptied,
             dry_run=self.dry_run,
             renews=True,
+            moments=None if work.changes else self._present_time(route),
         )
         (visit,) = visits.read([VisitedItem(item, route.group, [(route, fields)])])
         for failed in visit.failed:
@@ -155,6 +156,15 @@ class Repair:
         stored = visit.found.contributions.get(route.name)
         known = stored is not None and stored.version >= version != BEFORE_ALL
         return Repaired(item, route.name, tally.written, tally.removed, known, conflicts=tuple(conflicts))
+
+    @staticmethod
+    def _present_time(route: Route) -> VisitTimes | None:
+        """A repair without a record takes an item's time back, where a clock was ahead; nothing else does."""
+        if not route.asks_time:
+            return None
+        from streamfold.batch.wakes import PresentTime  # few handlers ask for the time
+
+        return PresentTime()
 
     def _named(self, work: Work) -> NamedRows:
         """The rows that the images of records name: an interrupted attempt may have left them empty or incomplete."""

@@ -138,13 +138,7 @@ class LedgerItem(NamedTuple):
 
         A large contribution must be filled in.
         """
-        moments = moments_of(self.contributions[handler].text) if handler in self.contributions else ""
-        since = moments.split(",")[1] if moments else "null"
-        if since == "null":
-            return None
-        from streamfold.routes.moments import moment_microseconds  # few handlers ask for the time
-
-        return moment_microseconds(since.strip('"'))
+        return since_of(moments_of(self.contributions[handler].text)) if handler in self.contributions else None
 
     def references(self, handler: str) -> tuple[ItemKey, ...]:
         """The references of the item through a handler, whose contribution must be filled in if it is large."""
@@ -493,6 +487,16 @@ def moments_of(text: str) -> str:
     if not text.startswith(BEGINS_WITH_MOMENTS):  # as nearly all
         return ""
     return text[1 : text.find("]") + 1]
+
+
+def since_of(moments: str) -> int | None:
+    """The greatest of the moments of a text that had come, epoch microseconds; None if there is none."""
+    since = moments.split(",")[1] if moments else "null"
+    if since == "null":
+        return None
+    from streamfold.routes.moments import moment_microseconds  # few handlers ask for the time
+
+    return moment_microseconds(since.strip('"'))
 
 
 def has_stored(text: str) -> bool:

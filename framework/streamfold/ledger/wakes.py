@@ -41,6 +41,8 @@ DELAY_SECONDS, DELAY_SECONDS_MAX = 300, 3600
 """A wake at which the handler raised is put off for so long; the delay doubles up to the second. A bad item then costs
 one visit an hour.
 """
+VISITED_WITHIN_SECONDS = 600
+"""A wake that is later than this raises an alarm (``deploy.alarms``)."""
 DELAY, FIRST_MOMENT = "delay", "first"
 """In the text of a wake that was put off: by how many seconds, and the moment of the first wake, epoch seconds."""
 
@@ -53,6 +55,7 @@ class Times(NamedTuple):
     next: int | None  # the smallest moment that had not
     holds: bool = False  # a visit at a wake leaves it in place if something is to be finished after the commit
     holds_rows: bool = False  # also where rows that are shown later did not change
+    renews: bool = False  # a repair: the wake is put again, in case it was lost
     put_off_seconds: int = 0  # the handler raised: the wake comes so much later
     first: int | None = None  # then: the moment of the first wake
 
@@ -104,10 +107,10 @@ def wake_writes(
     application: str, handler: str, item: "ItemKey", before: Waits, after: Waits, times: Times | None
 ) -> list[PutState | DeleteState]:
     """The writes that exchange the wake in place."""
-    if before.wake == after.wake:
+    if before.wake == after.wake and not (times is not None and times.renews):
         return []
     found = list[PutState | DeleteState]()
-    if before.wake is not None:
+    if before.wake is not None and before.wake != after.wake:
         found.append(DeleteState(wake_key(application, handler, item, before.wake)))
     if after.wake is not None:
         text = wake_text(item, times.put_off_seconds, times.first) if times is not None else wake_text(item)
@@ -156,6 +159,12 @@ class Wake(NamedTuple):
     def next_delay_seconds(self) -> int:
         """By how many seconds it is put off if the handler raises again."""
         return min(max(self.put_off_seconds * 2, DELAY_SECONDS), DELAY_SECONDS_MAX)
+
+
+def is_awaited(text: str, now: int) -> bool:
+    """Whether the moment of the wake that a contribution names came a short time ago: a visit is on its way."""
+    wake = Waits.of(text).wake
+    return wake is not None and now - VISITED_WITHIN_SECONDS * 1_000_000 <= wake <= now
 
 
 def until(moment: int) -> str:

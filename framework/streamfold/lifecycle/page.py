@@ -204,9 +204,10 @@ class Pages:
         alone: list[VisitedItem] = []  # too large for one transaction: visited again, handler by handler
         found = visits.read(wanted)
         lacking = lacking_backlinks(self.runtime, _referring(found)) if self.dry_run else {}  # read after the ledger
+        wakes = self._lacking_wakes(found)
         for visit in found:
             own = {step.route.name: lacking.get((step.route.name, visit.wanted.item), ()) for step in visit.steps}
-            lacks = {name: len(referents) for name, referents in own.items()}
+            lacks = {name: len(referents) + wakes.get((name, visit.item), 0) for name, referents in own.items()}
             differing = [step for step in visit.steps if self._is_written(visit, step) or lacks[step.route.name]]
             unit = visits.unit(visit, differing) if differing else None
             if unit is not None and len(differing) > 1 and exceeds_transaction(unit):
@@ -230,7 +231,20 @@ class Pages:
             for handler in each.handlers:
                 self._ledgers([each._replace(handlers=[handler])], report)
 
+    def _lacking_wakes(self, found: Sequence[Visit]) -> Mapping[tuple[str, ItemKey], int]:
+        """How many wakes that ledger items name are not there, in a comparison."""
+        if not (self.dry_run and self.runtime.application.asks_time):
+            return {}
+        from streamfold.batch.wakes import lacking_wakes  # few applications ask for the time
+
+        return lacking_wakes(self.runtime, found)
+
     def _is_written(self, visit: Visit, step: Step) -> bool:
+        if self.dry_run and step.times is not None:
+            from streamfold.ledger.wakes import is_awaited  # few handlers ask for the time
+
+            if is_awaited(visit.stored(step), step.times.at):
+                return False  # its moment has just come: it is moving
         return visit.differs(step) or (self.always and step.route.name in visit.found.contributions)
 
     def _bounds(self, items: Iterable[ItemKey]) -> Mapping[str, str]:

@@ -24,9 +24,16 @@ from streamfold.engines.protocol import Engine, StoredItem
 from streamfold.errors import SettingsError, plain
 from streamfold.jobs.fan_outs import FanOuts
 from streamfold.jobs.job import Jobs
-from streamfold.ledger.contribution import LedgerItem, elsewhere
+from streamfold.ledger.contribution import LedgerItem, elsewhere, has_stored
 from streamfold.ledger.deltas import names_in
-from streamfold.ledger.state_keys import BACKLINKS, contribution_key, is_ledger_key, ledger_of_contribution, source_of
+from streamfold.ledger.state_keys import (
+    BACKLINKS,
+    WAKES,
+    contribution_key,
+    is_ledger_key,
+    ledger_of_contribution,
+    source_of,
+)
 from streamfold.lifecycle.explain import found_in_state, state_key
 from streamfold.lifecycle.page import Pages
 from streamfold.lifecycle.sources import pages
@@ -143,7 +150,7 @@ class Retirement(TakenOut):
             take_out(self.runtime, self.handler)
 
     def _drop_backlinks(self) -> None:
-        begins = f"{BACKLINKS}#{self.runtime.application.name}#{self.handler}#"
+        begins = tuple(f"{word}#{self.runtime.application.name}#{self.handler}#" for word in (BACKLINKS, WAKES))
 
         def backlink(stored: StoredItem) -> StateKey | None:
             key = state_key(stored)
@@ -223,7 +230,7 @@ class Retirement(TakenOut):
         """A ledger item without the handler's contribution; it expires if no contribution remains."""
         gone = {self.handler + attribute for attribute in ATTRIBUTES}
         remaining = {name: value for name, value in stored.items() if name not in gone and name != "r"}
-        live = sum(bool(part.text) for part in LedgerItem.of(remaining).contributions.values())
+        live = sum(has_stored(part.text) for part in LedgerItem.of(remaining).contributions.values())
         if not live:
             remaining.setdefault("ttl", self.runtime.expires_at)
         return {**remaining, "live": live}
@@ -348,6 +355,7 @@ class KeptRetirement(TakenOut):
 OTHERS = "other applications"
 PURPOSES = {
     "ledger": "what each item contributes",
+    "wake": "when items are derived again, because a moment comes",
     "part": "large contributions",
     "entries": "values below ordered attributes, and claims of unique rows",
     "claim": "changes that were processed once",
@@ -461,4 +469,4 @@ def holds_nothing(stored: dict[str, Any]) -> bool:
     """Whether a ledger item has no contribution, no pending work, and no time to live."""
     if not stored or "ttl" in stored:
         return False
-    return not any(part.text or part.pending for part in LedgerItem.of(stored).contributions.values())
+    return not any(has_stored(part.text) or part.pending for part in LedgerItem.of(stored).contributions.values())

@@ -5,7 +5,9 @@ change once. No code of the planner, the ledger or a store is used, so that an e
 """
 
 from collections import ChainMap, defaultdict
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from contextvars import ContextVar
 from dataclasses import replace
 from decimal import DecimalException, localcontext
 from types import MappingProxyType
@@ -24,6 +26,7 @@ from streamfold.records.images import Image, derived_by, hidden, without_derived
 from streamfold.records.values import DIGITS_MAX, EXACT, encode
 from streamfold.routes.aggregates import Aggregate, Ordered
 from streamfold.routes.effects import each_effect
+from streamfold.routes.moments import Now
 from streamfold.routes.route import Fields, Route
 from streamfold.routes.shipped_aggregates import Claimed, Winner, claims_in_order, comparable
 from streamfold.testing.items import HandlerFails
@@ -161,10 +164,25 @@ def _folded_row(key: RowKey, yielded: Sequence[tuple[str, Any, Values]]) -> Valu
         ) from error
 
 
+MOMENT: ContextVar[int] = ContextVar("MOMENT", default=0)
+"""The time at which handlers are called that ask for it, epoch microseconds."""
+
+
+@contextmanager
+def at_moment(microseconds: int) -> Iterator[None]:
+    """Has handlers that ask for the time called at this one."""
+    token = MOMENT.set(microseconds)
+    try:
+        yield
+    finally:
+        MOMENT.reset(token)
+
+
 def called(route: Route, subject: Any, fields: Fields, item: ItemKey) -> list[Any]:
     assert route.function is not None
+    time = {route.asks_time: Now(MOMENT.get())} if route.asks_time else {}
     try:
-        return list(each_effect(route.name, route.function(subject, **route.asked(fields))))
+        return list(each_effect(route.name, route.function(subject, **route.asked(fields), **time)))
     except Exception as error:
         raise HandlerFails(failure_message(route, joined_key(item[1:]), error)) from error
 

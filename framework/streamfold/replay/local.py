@@ -122,11 +122,11 @@ def process_to_end(runtime: Runtime, event: Any) -> Ran:
     return Ran(report, woken)
 
 
-def work_off(runtime: Runtime, changes: Sequence[Change] = ()) -> Report:
-    """Works off the wakes of a local state up to the first of some changes, or up to its clock."""
+def work_off(runtime: Runtime, changes: Sequence[Change] = (), until: int | None = None) -> Report:
+    """Works off the wakes of a local state up to the first of some changes, up to a moment, or up to its clock."""
     from streamfold.batch.wakes import work_off as work_off_until  # few applications ask for the time
 
-    first = min((round(each * MICROSECONDS) for each in times_of(changes)), default=None)
+    first = min((round(each * MICROSECONDS) for each in times_of(changes)), default=until)
     return work_off_until(runtime, first)
 
 

@@ -287,6 +287,7 @@ class Replay:
         observe: Observe | None = None,
     ) -> None:
         self.runtime = runtime
+        self.until: int | None = None  # time passes behind the last record, up to this moment in epoch microseconds
         self.app = runtime.application
         self.origins = origins
         self.batch_records = batch_records
@@ -330,6 +331,8 @@ class Replay:
                 garbage.done(records)
         self.summary.behind = self.cursor.behind if self.cursor else 0
         with self._transaction():
+            if self.until is not None and not self.summary.stopped:
+                self._work_off(until=self.until)
             self._finish()
             if self.cursor and not self.summary.stopped:
                 self.cursor.end()
@@ -403,10 +406,10 @@ class Replay:
             self._process_batch(batch)
             self._work_off()
 
-    def _work_off(self, batch: Sequence[tuple[Line, Change]] = ()) -> None:
-        """Works off the wakes up to the first record of a batch, or up to the clock of the state."""
+    def _work_off(self, batch: Sequence[tuple[Line, Change]] = (), until: int | None = None) -> None:
+        """Works off the wakes up to the first record of a batch, up to a moment, or up to the clock of the state."""
         if self.app.asks_time and not self.dry_run:
-            self.note(work_off(self.runtime, [change for _, change in batch]), {})
+            self.note(work_off(self.runtime, [change for _, change in batch], until), {})
 
     def _process_batch(self, batch: list[tuple[Line, Change]]) -> None:
         began = time.perf_counter()

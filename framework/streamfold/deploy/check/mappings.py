@@ -15,7 +15,7 @@ from streamfold.deploy.functions import QUEUE, STREAM, VERIFIER
 from streamfold.deploy.template_file import ABSENT, Mapped, Resource, Unknown
 from streamfold.errors import SettingsError, manual
 from streamfold.keys.key import Key
-from streamfold.lambda_entry.queue import RING, STILL_SECONDS
+from streamfold.lambda_entry.queue import RING, STILL_SECONDS, WAKE
 from streamfold.lifecycle.verify import AskedSample
 from streamfold.settings.readers import PREFIX
 from streamfold.testing.mapping_settings import Filters
@@ -288,7 +288,14 @@ def _check_queue(review: Review, found: FoundFunction) -> None:
         if found.function.group in (None, other.function.group):
             _check_jobs(review, other, sources)
     schedules = [each for each in found.mappings if each.type.startswith("Schedule")]
-    if not any(_queues_again(review, each) for each in schedules):
+    if found.function.asks_time and not any(_calls(review, each, WAKE, WAKE_SECONDS) for each in schedules):
+        review.wrong(
+            found.name,
+            "Properties.Events",
+            "no schedule looks for items whose moment has come: their rows never change by time. Expected "
+            f"{rules.EACH_MINUTE} with the input {json.dumps(WAKE)}",
+        )
+    if not any(_calls(review, each, RING, STILL_SECONDS) for each in schedules):
         resource, where = (schedules[0].resource, schedules[0].path) if schedules else (found.name, "Properties.Events")
         review.wrong(
             resource,
@@ -309,14 +316,19 @@ def _check_jobs(review: Review, found: FoundFunction, sources: Sequence[Resource
         )
 
 
-def _queues_again(review: Review, mapping: Mapped) -> bool:
+WAKE_SECONDS = 300
+"""A schedule of visits at wakes that is less frequent lets rows be late by more than the alarm on them takes."""
+
+
+def _calls(review: Review, mapping: Mapped, wanted: Mapping[str, Any], seconds_max: int) -> bool:
+    """Whether a schedule calls a function with an event, and often enough."""
     given = mapping.properties
     try:
         event = json.loads(str(review.template.first(given.get("Input", ABSENT))))
     except ValueError:
         return False
     seconds = rate_seconds(review.template.first(given.get("Schedule", given.get("ScheduleExpression", ABSENT))))
-    return event == RING and seconds is not None and seconds <= STILL_SECONDS and _is_enabled(given)
+    return bool(event == wanted and seconds is not None and seconds <= seconds_max and _is_enabled(given))
 
 
 def _is_enabled(given: Mapping[str, Any]) -> bool:

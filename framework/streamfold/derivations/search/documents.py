@@ -44,7 +44,7 @@ from streamfold.errors import (
 from streamfold.keys.field import Unreadable, datetime_text
 from streamfold.keys.key_part import KeyComponent
 from streamfold.keys.table import RESERVED_PREFIX
-from streamfold.ledger.contribution import dropped_backlinks, stored_references, stored_text
+from streamfold.ledger.contribution import dropped_backlinks, moments_of, since_of, stored_references, stored_text
 from streamfold.records.change import Change, ItemKey, image_of
 from streamfold.records.images import Image
 from streamfold.records.values import EXACT, LEVELS_MAX, base64_text
@@ -57,6 +57,7 @@ from streamfold.writes.guarded import CounterWrite, StateKey
 
 if TYPE_CHECKING:
     from streamfold.commit.referents import LookedUp
+    from streamfold.ledger.wakes import Times
 
 StoredItems = Mapping[ItemKey, StoredItem]
 
@@ -367,15 +368,18 @@ class RootRun:
     expires: bool = False  # the counter's item has a time to live, as code that knew no lookup gives it
     found: "LookedUp | None" = None  # the item with its referents, of a search that looks others up
     alias: str = ""  # that its documents belong to
+    moments: str = ""  # that its handler asked for last, as the counter's item has them
+    times: "Times | None" = None  # the moments that it asks for now
     actions: list[Action] = field(default_factory=list)
     gone: frozenset[str] = frozenset()  # ids without a document any more
 
     @classmethod
     def of(cls, root: Root, key: StateKey, counter: Mapping[str, Any], number: int = 0) -> "RootRun":
         """The run of a counter's item; ``number`` is that of a root without one."""
-        references = stored_references(str(counter.get("refs", "")))
-        ids = frozenset(counter.get("ids", ()))
-        return cls(root, key, int(counter.get("n", number)), ids, references, "ttl" in counter)
+        text = str(counter.get("refs", ""))
+        ids, references = frozenset(counter.get("ids", ())), stored_references(text)
+        moments = moments_of(text)
+        return cls(root, key, int(counter.get("n", number)), ids, references, "ttl" in counter, moments=moments)
 
     @property
     def references(self) -> tuple[ItemKey, ...]:
@@ -399,7 +403,7 @@ def reconcile(
     hides: such bodies are sent; else these documents are left as they are.
     """
     root = each.root
-    each.alias, bodies = made(root, gathered(root, engine, stored, each.found), settings)
+    each.alias, bodies = _made_now(each, engine, stored, settings)
     ids = frozenset(bodies)
     known = each.ids if keeps_ids(root.route) else frozenset([only_id(*root[:3])])
     each.gone = known - ids if hides else frozenset()
@@ -407,6 +411,48 @@ def reconcile(
         raise Unprocessable(f"An item would have over {IDS_MAX} documents, with those that are to be hidden.")
     each.actions = [Action(each.alias, name, each.number, body) for name, body in bodies.items()]
     each.actions += [Action(each.alias, name, each.number, gone) for name in sorted(each.gone)]
+
+
+def _made_now(each: RootRun, engine: Engine, stored: StoredItems, settings: Settings) -> MadeDocuments:
+    """The documents of a root; notes the moments that its handler asks for."""
+    root, found = each.root, each.found
+    if found is None or found.at is None or not root.route.asks_time:
+        return made(root, gathered(root, engine, stored, found), settings)
+    from streamfold.ledger.wakes import Times  # few searches ask for the time
+    from streamfold.routes.lookups import at_time
+    from streamfold.routes.moments import Now
+
+    at = found.at
+    now = Now(at)
+    if found.image:
+        found = found._replace(image=at_time(found.image, root.route.asks_time, now))
+    result = made(root, gathered(root, engine, stored, found), settings)
+    now.end()
+    each.times = Times(
+        each.found.at if each.found and each.found.at else 0, now.came_microseconds, now.next_microseconds
+    )
+    return result
+
+
+def moments_noted(runtime: Runtime, each: RootRun) -> bool:
+    """Whether the counter's item has the moments that a root's handler asked for, and the wake of the next one.
+
+    They are written on the run's number, once its documents are sent: a process that dies before leaves the wake in
+    place. Refused: a newer run has begun, and the root begins again, because that run may die.
+    """
+    if each.times is None:
+        return True
+    from streamfold.ledger.wakes import Waits, wake_writes  # few searches ask for the time
+
+    root, before = each.root, Waits.of(f"[{each.moments}]")
+    after = before.after(each.times)
+    if after == before:
+        return True
+    writes = wake_writes(runtime.application.name, root.route.name, root.item, before, after, each.times)
+    expires = None if each.references or each.ids else after.wake is None
+    text = stored_text({}, each.references, after.text)
+    write = CounterWrite(each.key, each.number, references=text, expires=expires)
+    return runtime.engine.transact([write, *writes], runtime.expires_at) is None
 
 
 def known_sources(engine: Engine, runs: Iterable[RootRun]) -> StoredItems:
@@ -424,7 +470,7 @@ def look_up_referents(
     the counters' items hold are put too, where one was lost. Raises ``EngineError`` if a backlink cannot be put, or a
     referent cannot be read.
     """
-    looking = [each for each in runs if each.root.route.lookups]
+    looking = [each for each in runs if each.root.route.planned_from_ledger]
     if not looking:
         return
     from streamfold.commit.referents import Asked, lacking_backlinks, look_up  # few searches look others up
@@ -437,6 +483,7 @@ def look_up_referents(
             image_of(stored.get(each.root.item)),
             each.root.fields,
             {*each.held}.difference(lost.get((each.root.route.name, each.root.item), ())),
+            since_of(each.moments),
         )
         for each in looking
     ]
@@ -464,7 +511,10 @@ def note_references(runtime: Runtime, runs: Iterable[RootRun]) -> None:
         gone = dropped_backlinks(runtime.application.name, root.route.name, root.item, before, references)
         if gone or {*references} - {*each.held} or (references and each.expires):
             expires = False if references else None if each.ids else True
-            write = CounterWrite(each.key, each.number, references=stored_text({}, references), expires=expires)
+            if each.moments:
+                expires = None
+            text = stored_text({}, references, each.moments)
+            write = CounterWrite(each.key, each.number, references=text, expires=expires)
             calls.append((each.key, partial(runtime.engine.transact, [write, *gone], runtime.expires_at)))
     failed = [answer for _, answer in in_slots(runtime.slots, calls) if isinstance(answer, Exception)]
     for error in failed:

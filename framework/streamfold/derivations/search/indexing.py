@@ -28,6 +28,7 @@ from streamfold.derivations.search.documents import (
     gone_body,
     known_sources,
     look_up_referents,
+    moments_noted,
     noted,
     reconcile,
 )
@@ -366,7 +367,7 @@ class Indexing:
             Counter(
                 key,
                 new=root.is_new and not again,
-                expires=not (keeps_ids(root.route) or root.route.lookups),
+                expires=not (keeps_ids(root.route) or root.route.planned_from_ledger),
             )
             for key, root in keys.items()
         ]
@@ -422,7 +423,7 @@ class Indexing:
                 self.fails(each.root, sent.error)
                 continue
             try:
-                if self._is_applied(each, sent.held, counters):
+                if self._is_applied(each, sent.held, counters) and moments_noted(self.runtime, each):
                     self._finish(each, sent)
                 else:
                     overtaken.append(each.root)

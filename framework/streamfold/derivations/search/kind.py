@@ -31,13 +31,14 @@ class Search(Derivation):
     """Documents of a search index, never older than their items."""
 
     name = "search"
+    takes_time = True
     write_units = "1, and a read unit for each 4 KB of its items, once a batch"
     gets_items = True
     reads_derived = True
     sees_derived_attributes = True
     reads_items = True
     reconciles = True
-    keeps = ("document", "refs")
+    keeps = ("document", "refs", "wake")
     secrets = ("search_password",)
     verified_by = ("its documents are in an index", "streamfold search verify")
     says: ClassVar[Mapping[str, CountedWord]] = {

@@ -1,0 +1,72 @@
+"""Repairs and comparisons of items whose handlers ask for the time."""
+
+import pytest
+
+from streamfold.failures.repair import Repair
+from streamfold.lifecycle.page import Pages
+from streamfold.lifecycle.verify import Verifier
+from tests.helpers.woken import START, Desk, at, counted, made
+
+PLACE = ("main", "TICKET#1", "META")
+
+
+@pytest.fixture
+def desk():
+    return Desk(made(counted))
+
+
+def verified(desk):
+    verifier = Verifier(Pages(desk.runtime(), {"counted"}, dry_run=True), 0)
+    verifier.page([PLACE])
+    return verifier.found
+
+
+def repaired(desk):
+    return [each.error for each in Repair(desk.runtime()).item(PLACE)]
+
+
+def test_a_repair_alone_takes_back_the_time_of_a_clock_that_was_ahead(desk):
+    desk.now = START + 100
+    desk.ticket(1, 60)
+    desk.now = START
+    desk.ticket(1, 60, note=1)
+    assert desk.rows("TEAM") == {"TEAM#a": {"tickets": 1}}
+    assert repaired(desk) == [None]
+    assert (desk.rows("TEAM"), desk.wakes()) == ({}, {"counted": [at(60)]})
+
+
+def test_what_is_right_at_the_time_of_the_item_is_no_difference(desk):
+    desk.now = START + 100
+    desk.ticket(1, 60)
+    desk.now = START
+    assert (verified(desk).equal, verified(desk).different) == (1, [])
+
+
+def test_a_moment_that_has_just_come_is_no_difference(desk):
+    desk.ticket(1, 60)
+    desk.now += 90
+    assert verified(desk).different == []
+
+
+def test_a_moment_that_came_long_ago_is_a_difference(desk):
+    desk.ticket(1, 60)
+    desk.now += 700
+    assert [each.handler for each in verified(desk).different] == ["counted"]
+
+
+def test_a_wake_that_is_lost_is_a_difference_and_a_repair_puts_it_again(desk):
+    desk.ticket(1, 60)
+    (wake,) = [key for key in desk.engine.state if key.pk.startswith("wake#")]
+    del desk.engine.state[wake]
+    assert [each.handler for each in verified(desk).different] == ["counted"]
+    assert repaired(desk) == [None]
+    assert (desk.wakes(), verified(desk).different) == ({"counted": [at(60)]}, [])
+
+
+def test_a_rebuild_changes_nothing_that_is_right(desk):
+    desk.ticket(1, 60)
+    before = dict(desk.engine.state)
+    Pages(desk.runtime(), {"counted"}).reconcile([PLACE])
+    assert {key: item for key, item in desk.engine.state.items() if key.pk.startswith(("ledger#", "wake#"))} == {
+        key: item for key, item in before.items() if key.pk.startswith(("ledger#", "wake#"))
+    }

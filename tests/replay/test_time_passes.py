@@ -1,0 +1,119 @@
+"""A local replay has one clock: items are derived again at their moments, whatever the size of batches is."""
+
+import random
+from itertools import pairwise
+
+import pytest
+
+from streamfold.engines.memory import MemoryEngine
+from streamfold.proofs.oracle import at_moment, expected_all, stored_rows
+from streamfold.records.envelope import Origins
+from streamfold.replay.files import Line
+from streamfold.replay.replay import Replay
+from streamfold.routes.moments import moment_microseconds
+from streamfold.runtime import Runtime
+from streamfold.settings import Settings
+from tests.helpers.records import item, record
+from tests.helpers.woken import EACH, START, active, at, best, chain, counted, leaders, made, overdue, tiers
+
+HISTORIES, HISTORIES_CI = 3, 40
+FOLDED = [overdue, counted, active, best, leaders, chain]
+
+
+def records_of(seed, count=12):
+    """Records of three tickets; their times never fall, and several may have one time."""
+    choose, items, now, found = random.Random(seed), {}, START, []
+    for number in range(1, count + 1):
+        now += choose.choice((0, 5, 10, 30))
+        name = f"TICKET#{choose.randrange(3)}"
+        due = now - START + choose.randrange(-20, 80, 10)
+        status, team = choose.choice(("open", "open", "closed")), choose.choice("ab")
+        new = item(name, "META", status=status, team=team, due_at=at(due), until=at(due + choose.choice((10, 40))))
+        new = None if name in items and choose.random() < 0.15 else new
+        old = items.get(name)
+        if old is None and new is None:
+            continue
+        items[name] = new
+        found.append(record(old, new, number, at=float(now)))
+    return found
+
+
+def replayed(app, records, size, until=None):
+    """The store after a replay in batches of so many records."""
+    engine = MemoryEngine(app)
+    engine.source_tables.update(app.source_tables)
+    runtime = Runtime(app, engine, Settings(), pause=lambda _: None)
+    replay = Replay(runtime, Origins(app.source_tables, Settings()), batch_records=size, put_sources=engine.put_sources)
+    replay.until = until
+    summary = replay.process([(Line("file", number), each) for number, each in enumerate(records, 1)])
+    assert summary.clean, summary.failures
+    return engine
+
+
+def content(engine):
+    """Rows, and which items wait for which moment."""
+    waits = {
+        key: sorted(text for name, text in each.items() if name.endswith(".s"))
+        for key, each in engine.state.items()
+        if key.pk.startswith("ledger#")
+    }
+    wakes = sorted(key for key in engine.state if key.pk.startswith("wake#"))
+    rows = {
+        key: {name: value for name, value in row.items() if not name.startswith("_sf")}
+        for key, row in engine.rows.items()
+    }
+    return rows, waits, wakes
+
+
+def same_ends(handler, seeds):
+    app = made(handler)
+    for seed in seeds:
+        records = records_of(seed)
+        ends = [content(replayed(app, records, size)) for size in (1, 3, 12)]
+        for one, other in pairwise(ends):
+            assert one[0] == other[0], f"seed {seed}"
+
+
+@pytest.mark.parametrize("handler", EACH)
+def test_rows_at_the_end_are_the_same_for_every_size_of_batches(handler):
+    same_ends(handler, range(HISTORIES))
+
+
+@pytest.mark.ci
+@pytest.mark.parametrize("handler", EACH)
+def test_rows_at_the_end_of_more_files_are_the_same_for_every_size_of_batches(handler):
+    same_ends(handler, range(100, 100 + HISTORIES_CI))
+
+
+@pytest.mark.parametrize("handler", FOLDED)
+@pytest.mark.parametrize("until", [None, 60, 500])
+def test_rows_at_the_end_are_those_of_the_declarations_then(handler, until):
+    app, records = made(handler), records_of(7)
+    newest = int(records[-1]["dynamodb"]["ApproximateCreationDateTime"]) - START
+    end = newest if until is None else newest + until
+    engine = replayed(app, records, 4, None if until is None else moment_microseconds(at(end)))
+    origins = Origins(app.source_tables, Settings())
+    with at_moment(moment_microseconds(at(end))):
+        expected = expected_all(app, [origins.change(each) for each in records])
+    assert stored_rows(app, engine.rows.items()) == expected
+
+
+def test_attributes_follow_time_until_a_moment():
+    app = made(tiers)
+    records = [
+        record(None, item("TICKET#0", "META", status="open", team="a", due_at=at(20), until=at(50)), at=float(START))
+    ]
+    engine = replayed(app, records, 1, moment_microseconds(at(50)))
+    source = engine.read_source(("main", "TICKET#0", "META"))
+    assert (source["tier"], source["silent"]) == ({"S": at(50)}, {"BOOL": True})
+
+
+def test_a_moment_comes_before_a_record_of_the_same_time():
+    app = made(chain)
+    first = item("TICKET#0", "META", status="open", team="a", due_at=at(20))
+    records = [
+        record(None, first, 1, at=float(START)),
+        record(first, first | {"team": "b"}, 2, at=START + 20.0),
+    ]
+    engine = replayed(app, records, 1)
+    assert engine.rows["main", "SHOWN#0", "TICKET"]["team"] == {"S": "b"}
