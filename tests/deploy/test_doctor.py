@@ -588,3 +588,27 @@ def test_rows_in_another_account_than_the_state_are_bad_settings(over_two_accoun
     (line,) = [line for line in lines(over_two_accounts, "projector") if line.check == "settings"]
     assert line.state == BAD
     assert "a transaction of DynamoDB takes the tables of one account" in line.found
+
+
+@pytest.mark.parametrize(
+    ("reference", "action", "arn"),
+    [
+        (
+            "secretsmanager:shop/key",
+            "secretsmanager:GetSecretValue",
+            "secretsmanager:eu-west-1:123456789012:secret:shop/key-",
+        ),
+        ("ssm:/shop/key", "ssm:GetParameter", "ssm:eu-west-1:123456789012:parameter/shop/key"),
+        ("secretsmanager:arn:aws:secretsmanager:eu-west-1:1:secret:k-x", "secretsmanager:GetSecretValue", "secret:k-x"),
+    ],
+)
+def test_the_secret_of_a_setting_has_to_be_readable(account, reference, action, arn):
+    router = Router()
+    router.audit(ORDER)
+    app = App("shop", routers=[router])
+    account.functions["projector"]["FunctionArn"] = "arn:aws:lambda:eu-west-1:123456789012:function:projector"
+    account.functions["projector"]["Environment"]["Variables"]["STREAMFOLD_AUDIT_KEY"] = reference
+    assert ("projector", "permissions") not in of(BAD, lines_of(account, app))
+    account.denied.add(action)
+    (line,) = [each for each in lines_of(account, app) if each.check == "permissions"]
+    assert (line.state, f"{action} on arn:aws:" in line.found, arn in line.found) == (BAD, True, True)

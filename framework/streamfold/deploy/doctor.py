@@ -62,9 +62,9 @@ from streamfold.errors import SettingsError, manual
 from streamfold.keys.table import MAIN, MARKED, NO_TRANSACTIONS, STATE
 from streamfold.ledger.state_keys import fan_outs_partition, identity_key
 from streamfold.parking import s3_location
-from streamfold.settings import Settings
+from streamfold.settings import SECRETS, Settings
 from streamfold.settings.accounts import account_of
-from streamfold.settings.readers import PREFIX
+from streamfold.settings.readers import PREFIX, SecretReference
 from streamfold.testing.mapping_settings import Filters
 
 STARTED = re.compile(r'"started": ?(\d+)')
@@ -187,7 +187,9 @@ class Doctor(Look):
         by_kinesis = any(each.service == KINESIS for each in function.mappings)
         kinesis = [*self.app.source_tables] if by_kinesis else []
         deployed = DeployedFunction(kind, group, self.deployment.routes(group), "")
-        every = self.deployment.permissions(deployed, kinesis=kinesis, mapped=mapped)
+        given = {name: getattr(function.settings, name) for name in SECRETS}
+        secrets = {name: each.store for name, each in given.items() if isinstance(each, SecretReference)}
+        every = self.deployment.permissions(deployed, kinesis=kinesis, mapped=mapped, secrets=secrets)
         granted = by_own_role(every, function.settings.role_of)
         by_arn: dict[str, set[str]] = {}
         unknown: set[str] = set()
@@ -543,9 +545,22 @@ def arn_of(app: App, account: Account, function: LiveFunction, place: Place) -> 
         "large data": lambda: bucket(place.name, "x"),
         "archive": lambda: bucket(settings.archive or place.name, "x"),
         "role": lambda: place.name,
+        "secret": lambda: secret_arn(function, getattr(settings, place.name)),
         "queue": lambda: next((each.source_arn for each in mappings if each.service == SQS), None),
     }
     return found[place.kind]() if place.kind in found else None
+
+
+def secret_arn(function: LiveFunction, secret: SecretReference) -> str | None:
+    """The ARN of a secret: by its name it is of the function's account and region, with any six letters behind it."""
+    own = str(function.described.get("FunctionArn", "")).split(":")
+    if secret.name.startswith("arn:") or len(own) < len(["arn", "aws", "lambda", "REGION", "ACCOUNT"]):
+        return secret.name if secret.name.startswith("arn:") else None
+    _, partition, _, region, account, *_ = own
+    named = (
+        f"secret:{secret.name}-abcdef" if secret.store == "secretsmanager" else f"parameter/{secret.name.strip('/')}"
+    )
+    return f"arn:{partition}:{secret.store}:{region}:{account}:{named}"
 
 
 def destination_arn(settings: Settings, place: Place) -> str | None:
