@@ -85,16 +85,20 @@ def test_a_record_that_fails_is_on_the_graph(template, recorded):
     assert chart(shown, "Failed")["Projector failed"] == [1]
 
 
+def units_by_table(points, name):
+    return {
+        dict(ends)["TableName"]: sum(value for _, value in own)
+        for (_, metric, ends), own in points.items()
+        if metric == name
+    }
+
+
 def test_the_units_of_tables_are_those_of_the_function_and_of_the_writers(template, recorded):
     points = measured(template, Settings(), recorded((0, 1), (10, 1), (20, 1)))
-    by_table = {
-        dict(pairs)["TableName"]: sum(value for _, value in own)
-        for (_, name, pairs), own in points.items()
-        if name == "ConsumedWriteCapacityUnits"
-    }
-    written_by_writers = 3
-    assert by_table.keys() == {"Table", "StateTable"}
-    assert sum(by_table.values()) == sum(of_metric(points, "write_units")) + written_by_writers
+    written, writers = units_by_table(points, "ConsumedWriteCapacityUnits"), 3
+    assert written.keys() == {"Table", "StateTable"}
+    assert sum(written.values()) == sum(of_metric(points, "write_units")) + writers
+    assert sum(units_by_table(points, "ConsumedReadCapacityUnits").values()) == sum(of_metric(points, "read_units"))
 
 
 def test_the_graph_of_records_holds_each_record_once(template, recorded):

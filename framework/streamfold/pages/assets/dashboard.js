@@ -61,6 +61,7 @@ const figures = (line) => `${line.label}: most ${short(Math.max(...present(line)
 function short(value) {
   if (value === 0) return "0";
   const size = Math.abs(value);
+  if (size < 0.001) return value.toExponential(1).replace(".0e", "e"); // a tick has room for seven letters
   return size >= 1000 ? value.toLocaleString("en", { maximumFractionDigits: 0 }) : String(Number(value.toPrecision(3)));
 }
 
