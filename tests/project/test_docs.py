@@ -146,6 +146,7 @@ RUN = (
     "docs/attributes.md",
     "docs/collections.md",
     "docs/lookups.md",
+    "docs/moments.md",
     "docs/audit.md",
     "docs/failures.md",
     "docs/hot-rows.md",
