@@ -167,7 +167,7 @@ def _lines(opened: Session, found: Costs) -> Iterator[Printed]:
     saved = [[name, *_cells(opened, usage)] for name, usage in _by_saving(opened, found)]
     yield Grid(("saved by switching off", *COLUMNS), saved, COLUMNS)
     yield Note(f"{found.runs} runs: one with all handlers, and one without each. {SHARED}")
-    yield from map(Note, _basis(opened, run))
+    yield from map(Note, [*run.outside, *_basis(opened, run)])
     yield from map(Note, _observed(opened, found))
 
 
@@ -204,6 +204,7 @@ def _object(opened: Session, found: Costs) -> dict[str, Any]:
         "records": run.records,
         "derived": run.derived,
         "failed": run.failed,
+        **({"outside": list(run.outside)} if run.outside else {}),
         "batch_records": found.batch_records,
         "runs": found.runs,
         "a_million": of(run.a_million(run.usage)),

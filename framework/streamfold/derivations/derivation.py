@@ -308,6 +308,10 @@ class Derivation(Kind):
         """The messages that a destination has in a run without AWS; None for one that none of its routes goes to."""
         return None
 
+    def outside_costs(self, routes: Sequence[Route], opened: Mapping[str, Any], records: int) -> Iterable[str]:
+        """What else than the store costs for a million records, a sentence each; ``records`` were counted."""
+        return ()
+
     def takes_along(self, route: Route, fields: Fields, item: ItemKey) -> bool:
         """Whether an item is removed together with the source item that has these fields."""
         return False
@@ -422,6 +426,14 @@ def messages_to(routes: Sequence[Route], to: str, opened: Mapping[str, Any]) -> 
     """The messages that a destination has in a run without AWS; None for one that no route goes to."""
     kinds = dict.fromkeys(map(derivation, routes))
     return next((found for kind in kinds if (found := kind.messages(routes, to, opened)) is not None), None)
+
+
+def outside_costs(routes: Sequence[Route], opened: Mapping[str, Any], records: int) -> list[str]:
+    """What else than the store costs for a million records, a sentence each."""
+    own: dict[Derivation, list[Route]] = {}
+    for route in routes:
+        own.setdefault(derivation(route), []).append(route)
+    return [text for kind, each in own.items() for text in kind.outside_costs(each, opened, records)]
 
 
 def fans_out(route: Route) -> bool:

@@ -9,7 +9,7 @@ from contextlib import closing
 from itertools import islice
 from typing import Any, NamedTuple
 
-from streamfold.derivations.derivation import local_locations
+from streamfold.derivations.derivation import local_locations, outside_costs
 from streamfold.engines.capacity import CountedCall, CountingEngine
 from streamfold.engines.memory import MemoryEngine
 from streamfold.errors import RecordError
@@ -58,6 +58,7 @@ class Counted(NamedTuple):
     usage: Usage
     refused: Usage  # of these, for writes that guards refused: DynamoDB bills them as if they were made
     once: Usage  # of the manifest and the schemas, which are written when the code changes and not for records
+    outside: tuple[str, ...] = ()  # what else than the store costs for a million records, a sentence each
 
     def a_million(self, usage: Usage) -> Usage:
         return usage.times(MILLION / self.records) if self.records else Usage()
@@ -165,7 +166,8 @@ def count_run(app: Application, settings: Settings, entries: Iterable[FileEntry]
     of_records = [call for call in counting.calls if not call.once]
     for_code = [call for call in counting.calls if call.once]
     refused = [call for call in of_records if call.refused]
-    return Counted(own, summary.derived, failed, _usage(of_records), _usage(refused), _usage(for_code))
+    outside = tuple(outside_costs(app.routes, runtime.opened, own))
+    return Counted(own, summary.derived, failed, _usage(of_records), _usage(refused), _usage(for_code), outside)
 
 
 def _usage(calls: Collection[CountedCall]) -> Usage:

@@ -10,6 +10,8 @@ from streamfold.derivations.publish import sending
 from streamfold.derivations.publish.options import NOT_PUBLISHED, SENT_BEFORE
 from streamfold.derivations.publish.targets import DestinationThrottled, Limits, RequestRefused
 from streamfold.errors import EngineError, EngineUnavailable, SettingsError, Unprocessable
+from streamfold.replay.costs import beginning, count_run
+from streamfold.replay.files import RecordedFiles
 from streamfold.settings import Settings
 from tests.helpers.publishers import ORDER, Answering, Shop
 from tests.helpers.source import Source
@@ -270,6 +272,15 @@ def test_an_error_of_the_destination_fails_all_and_parks_none(source, monkeypatc
     report = Shop(app_of(on_error="park")).deliver(*orders(source, 1), *orders(source, 2))
     assert [type(each.error) for each in report.failures] == [EngineError, EngineError]
     assert not report.parked
+
+
+def test_costs_name_the_messages_of_each_publisher(source, tmp_path):
+    file = tmp_path / "orders.jsonl"
+    file.write_text("".join(json.dumps(each) + "\n" for number in range(4) for each in orders(source, number)))
+    found = count_run(app_of(), Settings(), beginning(RecordedFiles([str(file)])), 100)
+    (line,) = found.outside
+    assert "'orders' sends 1,000,000 messages for a million records to 'sqs:orders.fifo': at most $0.50" in line
+    assert found.usage.write_units == 0
 
 
 def test_two_publishers_of_one_change_have_two_ids(source):

@@ -19,7 +19,7 @@ from streamfold.errors import SettingsError
 from streamfold.routes.route import NamedAttribute
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterator, Mapping, Sequence
+    from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 
     from streamfold.commit.outcome import Outcome
     from streamfold.commit.plan import Deferred
@@ -129,6 +129,12 @@ class Publish(OnChanges):
         from streamfold.derivations.publish.local import OPENED, envelopes
 
         return envelopes(routes, opened[OPENED], to)
+
+    def outside_costs(self, routes: Sequence[Route], opened: Mapping[str, Any], records: int) -> Iterable[str]:
+        from streamfold.derivations.publish.local import OPENED
+        from streamfold.derivations.publish.prices import message_costs
+
+        return message_costs(routes, opened[OPENED], records) if records else ()
 
     @cached_property  # an import statement costs, and this is called for each change
     def _message(self) -> Callable[[Route, Change, Any], Message | None]:
