@@ -58,7 +58,7 @@ def test_all_mappings_of_the_searches_are_deployed():
     assert mappings <= set(deployed(ROOT)[0])
 
 
-ASKED_BY_COMMANDS = ("verified", "explained")
+ASKED_BY_COMMANDS = ("verified", "explained", "outside_costs")
 """Members of a kind that no function asks: what they import is not deployed for them."""
 
 
