@@ -1,5 +1,6 @@
 """Mutants of what is logged: contents of items that get into a log."""
 
+import os
 from collections.abc import Iterator
 from unittest.mock import patch
 
@@ -54,4 +55,22 @@ def _() -> Iterator[None]:
 )
 def _() -> Iterator[None]:
     with patch("streamfold.lambda_entry.function.in_public", lambda error: error):
+        yield
+
+
+@mutant(
+    "lines have the ids of the first invocation of a process",
+    None,
+    tests=(
+        "tests/project/test_log_queries.py::test_all_lines_of_a_request_are_found_with_those_of_lambda",
+        "tests/project/test_log_queries.py::test_every_line_has_the_ids_of_its_invocation",
+    ),
+)
+def _() -> Iterator[None]:
+    from streamfold.lambda_entry.invocation_ids import InvocationIds, ids_of
+
+    def begin(ids: InvocationIds, context: object) -> None:
+        ids.present = ids.present or ids_of(context, os.environ)
+
+    with patch.object(InvocationIds, "begin", begin):
         yield

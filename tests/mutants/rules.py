@@ -118,3 +118,15 @@ def _() -> Iterator[None]:
 
     with patch.object(test_rules, "as_properties", lambda *_: {}):
         yield
+
+
+@mutant(
+    "the check accepts any threshold of an alarm",
+    None,
+    tests="tests/deploy/test_check_alarms.py::test_a_threshold_may_be_stricter_or_looser_within_its_bounds",
+)
+def _() -> Iterator[None]:
+    from streamfold.deploy.rules import ThresholdBounds
+
+    with patch.object(ThresholdBounds, "accept", lambda *_, **__: True):
+        yield
