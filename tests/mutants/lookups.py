@@ -19,7 +19,7 @@ from streamfold.derivations.search.indexing import Indexing
 from streamfold.failures import redrive
 from streamfold.ledger import step as step_module
 from streamfold.records.change import image_of
-from streamfold.routes.lookups import referred
+from streamfold.routes.lookups import references
 from streamfold.writes.guarded import DeleteState, Refused
 from tests.mutants.registry import mutant
 
@@ -152,7 +152,8 @@ def _() -> Iterator[None]:
         first, asked = trying.changes[0], asks(self, trying, read)
         if asked is None or not (first.has_old and first.old):
             return asked
-        found = {referred(each, first.old, trying.fields, {}) for each in trying.route.lookups}
+        every = (references(each, first.old, trying.fields, {}) for each in trying.route.lookups)
+        found = {key for keys in every for key in keys}
         return asked._replace(held=(*asked.held, *found))
 
     with patch.object(StepsWithReferents, "_asked", by_image):

@@ -5,13 +5,20 @@ import pytest
 from streamfold import App, Item, Key, Lookup, Router, Row, Sum, Table
 from streamfold.errors import AttributeMissing, DeclarationError, HandlerError
 from streamfold.records.images import Image
-from streamfold.routes.lookups import LOOKUPS_MAX, ReferentImage, joined, referred
+from streamfold.routes.lookups import LOOKUPS_MAX, REFERENCES_MAX, ReferentImage, check_count, joined, references
 
 LINE = Key("ORDER#{order_id}", "ITEM#{sku}")
 PRODUCT, SUPPLIER = Key("PRODUCT#{product_id}", "META"), Key("SUPPLIER#{supplier_id}", "META")
 AGENT = Key("AGENT#{agent_id}", "META")
 SALES = Key("CATEGORY#{category}", "SALES")
 EVERY = Key("SETTINGS", "META")
+
+
+def referred(lookup, image, fields, referents):
+    """The one item that a lookup refers to, or None."""
+    found = references(lookup, image, fields, referents)
+    assert len(found) <= 1
+    return next(iter(found), None)
 
 
 def declared(lookup, function=None, *, source=LINE, into=SALES, kind="view", **options):
@@ -68,8 +75,8 @@ def test_a_lookup_through_another_is_composed_of_that_referent():
         {"product": Lookup(PRODUCT, reads=["name"]), "supplier": Lookup(SUPPLIER, through="product")}
     ).lookups
     item, image = ("main", "PRODUCT#p", "META"), Image({"supplier_id": {"S": "s"}})
-    assert referred(supplier, Image({}), {}, {"product": (item, image)}) == ("main", "SUPPLIER#s", "META")
-    assert referred(supplier, Image({}), {}, {"product": (item, Image({}))}) is None
+    assert referred(supplier, Image({}), {}, {"product": [(item, image)]}) == ("main", "SUPPLIER#s", "META")
+    assert referred(supplier, Image({}), {}, {"product": [(item, Image({}))]}) is None
     assert referred(supplier, Image({}), {}, {}) is None
     assert product.needed == {"supplier_id"}
     assert supplier.through == product
@@ -112,21 +119,158 @@ def test_other_attributes_of_a_referent_than_those_of_reads_cannot_be_read():
 
 
 @pytest.mark.parametrize(
-    ("name", "value"),
-    [
-        ("ref.id", {"M": {"id": {"S": "7"}}}),
-        ("ref.more.id", {"M": {}}),
-        ("ref[0]", {"L": [{"S": "7"}]}),
-        ("ref[0].id", {"L": []}),
-    ],
+    ("name", "value"), [("ref[0]", {"L": [{"S": "7"}]}), ("ref[0].id", {"L": []}), ("ref.ids[0]", {"M": {}})]
 )
-def test_a_reference_inside_of_a_map_or_a_list_is_refused_with_the_remedy(name, value):
+def test_an_element_of_a_list_is_no_path_and_is_refused_with_the_remedy(name, value):
     (product,) = declared({"product": Lookup(PRODUCT, optional=True, product_id=name)}).lookups
-    with pytest.raises(HandlerError, match=r"not values inside of them. Write the id into an attribute of its own"):
+    with pytest.raises(HandlerError, match=r"a path names values in maps.* with many=True"):
         referred(product, Image({"ref": value}), {}, {})
     assert referred(product, Image({}), {}, {}) is None
     assert referred(product, Image({"ref": {"S": "7"}}), {}, {}) is None
     assert referred(product, Image({"ref": value, name: {"S": "7"}}), {}, {}) == ("main", "PRODUCT#7", "META")
+
+
+def test_a_path_takes_a_value_in_maps_unless_an_attribute_has_its_name():
+    (product,) = declared({"product": Lookup(PRODUCT, product_id="ref.of.id")}).lookups
+    inner = {"ref": {"M": {"of": {"M": {"id": {"S": "7"}}}}}}
+    assert referred(product, Image(inner), {}, {}) == ("main", "PRODUCT#7", "META")
+    assert referred(product, Image({**inner, "ref.of.id": {"S": "8"}}), {}, {}) == ("main", "PRODUCT#8", "META")
+    for nothing in ({}, {"ref": {"M": {}}}, {"ref": {"S": "7"}}, {"ref": {"M": {"of": {"M": {"id": {"S": ""}}}}}}):
+        assert referred(product, Image(nothing), {}, {}) is None
+
+
+def test_changes_of_the_map_that_a_path_begins_with_count_for_lookups_through_its_referent():
+    supplier = Lookup(Key("SUPPLIER#{supplier_id}", "META"), through="product", supplier_id="made.by")
+    lookups = declared({"product": Lookup(PRODUCT, reads=["name"]), "supplier": supplier}).lookups
+    assert lookups[0].needed == {"made"}
+
+
+# Lists of references, and whole keys.
+
+TAG = Key("TAG#{tag}", "META")
+
+
+def many(value, **options):
+    (tags,) = declared({"tags": Lookup(TAG, tag="tags", many=True, **options)}).lookups
+    return references(tags, Image({"tags": value} if value is not None else {}), {"order_id": "1", "sku": "a"}, {})
+
+
+def keys_of(*tags):
+    return tuple(("main", f"TAG#{tag}", "META") for tag in tags)
+
+
+@pytest.mark.parametrize(
+    ("value", "expected"),
+    [
+        (None, ()),
+        ({"NULL": True}, ()),
+        ({"L": []}, ()),
+        ({"L": [{"S": "b"}, {"S": "a"}, {"S": ""}, {"NULL": True}, {"S": "b"}]}, ("b", "a", "b")),
+        ({"SS": ["c", "a", "b"]}, ("a", "b", "c")),
+    ],
+)
+def test_a_list_is_referred_to_in_its_order_and_a_set_by_value(value, expected):
+    assert many(value) == keys_of(*expected)
+
+
+def test_a_set_of_numbers_is_referred_to_by_value():
+    numbered = Key("TAG#{tag:03d}", "META")
+    (tags,) = declared({"tags": Lookup(numbered, tag="tags", many=True)}).lookups
+    found = references(tags, Image({"tags": {"NS": ["10", "9"]}}), {}, {})
+    assert [each[1] for each in found] == ["TAG#009", "TAG#010"]
+
+
+@pytest.mark.parametrize(
+    "value", [{"S": "a"}, {"M": {}}, {"N": "1"}, {"L": [{"M": {}}]}, {"L": [{"S": "a"}, {"L": []}]}]
+)
+def test_a_value_that_is_no_list_of_references_is_the_handler_s_error(value):
+    with pytest.raises(HandlerError, match=r"Lookup 'tags' (has many=True and takes|makes no key)"):
+        many(value)
+
+
+def test_forty_references_are_taken_and_more_are_refused_with_their_number():
+    check_count("tags", REFERENCES_MAX)
+    with pytest.raises(HandlerError, match=r"refers to 41 others through the lookups of 'tags': 40 at most"):
+        check_count("tags", REFERENCES_MAX + 1)
+
+
+def test_the_handler_gets_the_referents_of_a_list_that_exist():
+    (tags,) = declared({"tags": Lookup(TAG, tag="tags", many=True, reads=["name"])}).lookups
+    found = [Image({"name": {"S": "a"}}), Image({}), Image({"name": {"S": "c"}}), Image({"name": {"S": "a"}})]
+    given = joined([tags], Image({}), {"tags": found}).referents["tags"]
+    assert [each["name"] for each in given] == ["a", "c", "a"]
+    with pytest.raises(HandlerError, match="reads="):
+        _ = given[0]["price"]
+    assert joined([tags], Image({}), {}).referents == {"tags": ()}
+
+
+def test_a_whole_key_is_taken_from_one_attribute_or_from_two():
+    (product,) = declared({"product": Lookup(PRODUCT, key="product_key")}).lookups
+    assert referred(product, Image({"product_key": {"S": "PRODUCT#7"}}), {}, {}) == ("main", "PRODUCT#7", "META")
+    assert referred(product, Image({"product_key": {"S": ""}}), {}, {}) is None
+    (line,) = declared({"line": Lookup(LINE, key=("line_pk", "line_sk"))}, source=AGENT).lookups
+    both = {"line_pk": {"S": "ORDER#1"}, "line_sk": {"S": "ITEM#a"}}
+    assert referred(line, Image(both), {}, {}) == ("main", "ORDER#1", "ITEM#a")
+    assert referred(line, Image({"line_pk": {"S": "ORDER#1"}}), {}, {}) is None
+    (products,) = declared({"products": Lookup(PRODUCT, key="keys", many=True)}).lookups
+    found = references(products, Image({"keys": {"L": [{"S": "PRODUCT#2"}, {"S": "PRODUCT#1"}]}}), {}, {})
+    assert [each[1] for each in found] == ["PRODUCT#2", "PRODUCT#1"]
+
+
+@pytest.mark.parametrize("value", [{"S": "CUSTOMER#1"}, {"S": "PRODUCT#"}, {"N": "1"}])
+def test_a_whole_key_of_something_else_is_the_handler_s_error(value):
+    (product,) = declared({"product": Lookup(PRODUCT, key="product_key")}).lookups
+    with pytest.raises(HandlerError, match=r"takes a whole key, and that of this item is none of Key"):
+        referred(product, Image({"product_key": value}), {}, {})
+
+
+def test_fields_that_are_called_as_options_keep_their_meaning():
+    odd = Key("ODD#{key}#{many}", "META")
+    (lookup,) = declared({"odd": Lookup(odd, key="a", many="b")}).lookups
+    assert (dict(lookup.taken), lookup.many, lookup.from_key) == ({"key": "a", "many": "b"}, None, False)
+    assert referred(lookup, Image({"a": {"S": "1"}, "b": {"S": "2"}}), {}, {}) == ("main", "ODD#1#2", "META")
+
+
+def test_the_manifest_tells_a_list_and_a_whole_key_from_a_single_reference():
+    one, several, whole = (
+        declared({"tags": each}).lookups[0].stored_name
+        for each in (Lookup(TAG, tag="tags"), Lookup(TAG, tag="tags", many=True), Lookup(TAG, key="tags"))
+    )
+    assert len({one, several, whole}) == 3
+
+
+@pytest.mark.parametrize(
+    ("lookup", "expected"),
+    [
+        (Lookup(TAG, tag="tags", many="yes"), "many='yes': expected True or False"),
+        (Lookup(TAG, tag="tags", many=True, optional=True), "the handler gets the referents that exist"),
+        (Lookup(TAG, many=True, whole=True), "every item would refer to one referent, and has no list"),
+        (Lookup(LINE, order_id="a", sku="b", many=True), "takes a, b: expected one attribute that is a list or a set"),
+        (Lookup(LINE, many=True), "takes no attribute: expected one attribute"),
+        (Lookup(LINE, key=("a", "b"), many=True), "expected one attribute that is a list or a set"),
+        (Lookup(LINE, key="a"), "has fields of its own: expected the attributes of both"),
+        (Lookup(TAG, key="a", tag="b"), "gives tag, which the whole key has"),
+        (Lookup(TAG, key=7), "expected the attribute that holds the key of the referent"),
+        (Lookup(TAG, key=("a", "b", "c")), "expected the attribute that holds the key of the referent"),
+        (Lookup(TAG, key="_sf_a"), "expected the attribute that holds the key of the referent"),
+    ],
+)
+def test_lists_and_whole_keys_that_cannot_be_are_refused(lookup, expected):
+    assert expected in refusal({"tags": lookup})
+
+
+def test_neither_a_list_through_a_referent_nor_one_through_a_list_is_taken():
+    through = Lookup(Key("OWNER#{owner}", "META"), through="tags")
+    assert "is a list (many=True)" in refusal({"tags": Lookup(TAG, tag="tags", many=True), "owner": through})
+    several = Lookup(TAG, tag="tags", many=True, through="product")
+    assert "is a list (many=True)" in refusal({"product": PRODUCT, "tags": several})
+
+
+def test_a_handler_that_takes_a_list_as_one_item_is_refused():
+    def tagged(line, tags: Item):
+        return Row(category="a", total=Sum(1))
+
+    assert "tags: tuple[Item, ...]" in refusal({"tags": Lookup(TAG, tag="tags", many=True)}, tagged)
 
 
 def test_a_referent_is_there_without_any_attribute_of_reads():

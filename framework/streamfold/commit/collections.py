@@ -116,7 +116,9 @@ def with_parts(runtime: Runtime, roots: Iterable[RootItem], images: Iterable[Ima
         if image is None:
             found.append(Image({}))
             continue
-        referents = getattr(image, "referents", {}) if image else {each.name: None for each in root.route.lookups}
+        referents = (
+            getattr(image, "referents", {}) if image else {each.name: each.nothing for each in root.route.lookups}
+        )
         found.append(RootImage(image.raw, referents, image, partial(collections.parts, root)))
     return found
 

@@ -17,7 +17,7 @@ from streamfold.errors import EngineError, EngineUnavailable, HandlerError, Item
 from streamfold.ledger.contribution import backlink_key, backlinks
 from streamfold.records.change import ABSENT, ItemKey, image_of
 from streamfold.records.images import Image
-from streamfold.routes.lookups import joined, referred
+from streamfold.routes.lookups import check_count, joined, references
 from streamfold.routes.route import Fields, Route
 from streamfold.runtime import Runtime
 from streamfold.settings.limits import KEYS_MAX, STATEMENTS_MAX
@@ -58,8 +58,8 @@ class _Looking:
 
     def __init__(self, asked: Asked) -> None:
         self.asked = asked
-        self.references: dict[str, ItemKey] = {}  # by the names of lookups
-        self.referents: dict[str, tuple[ItemKey, Image]] = {}
+        self.references: dict[str, tuple[ItemKey, ...]] = {}  # by the names of lookups
+        self.referents: dict[str, Sequence[tuple[ItemKey, Image]]] = {}
         self.error: Exception | None = None
 
     def refer(self, *, through: bool) -> None:
@@ -68,9 +68,15 @@ class _Looking:
         for lookup in asked.route.lookups:
             if (lookup.through is not None) is through and self.error is None:
                 with ItemFault() as fault:
-                    if (found := referred(lookup, asked.image, asked.fields, self.referents)) is not None:
+                    if found := references(lookup, asked.image, asked.fields, self.referents):
                         self.references[lookup.name] = found
+                        check_count(asked.route.name, len(self.all))
                 self.error = fault.error
+
+    @property
+    def all(self) -> tuple[ItemKey, ...]:
+        """All references, each once."""
+        return tuple(dict.fromkeys(key for keys in self.references.values() for key in keys))
 
     def looked_up(self, runtime: Runtime) -> LookedUp:
         if self.error is not None:
@@ -78,10 +84,9 @@ class _Looking:
         asked = self.asked
         # An item's time does not go back: a row that appeared would go again by another clock.
         at = max(runtime.moment, asked.since or 0) if asked.route.asks_time else None
-        images = {name: image for name, (_, image) in self.referents.items()}
+        images = {name: [image for _, image in found] for name, found in self.referents.items()}
         image = joined(asked.route.lookups, asked.image, images)
-        references = tuple(dict.fromkeys(self.references.values()))
-        return LookedUp(ABSENT if image is None else image, references, at=at)
+        return LookedUp(ABSENT if image is None else image, self.all, at=at)
 
 
 def look_up(runtime: Runtime, asked: Sequence[Asked], *, notes: bool = True) -> list[LookedUp]:
@@ -95,15 +100,15 @@ def look_up(runtime: Runtime, asked: Sequence[Asked], *, notes: bool = True) -> 
         for each in looking:
             if each.asked.image:
                 each.refer(through=through)
-        coming = [each for each in looking if each.references.keys() - each.referents.keys()]
+        coming = [each for each in looking if each.error is None and each.references.keys() - each.referents.keys()]
         if not coming:
             break
         if notes:
             put_backlinks(runtime, (put for each in coming for put in _missing(runtime, each)))
-        wanted = dict.fromkeys(key for each in coming for key in each.references.values() if key not in known)
+        wanted = dict.fromkeys(key for each in coming for key in each.all if key not in known)
         known |= _read(runtime, [*wanted])
         for each in coming:
-            each.referents = {name: (key, known[key]) for name, key in each.references.items()}
+            each.referents = {name: [(key, known[key]) for key in keys] for name, keys in each.references.items()}
     found = [each.looked_up(runtime) for each in looking]
     return _with_parts(runtime, asked, found) if any(each.route.parts for each in asked) else found
 
@@ -123,14 +128,15 @@ def _root_image(asked: Asked, found: LookedUp) -> Image | None:
     # None: the handler is not called, whatever the parts are.
     if found.image:
         return found.image
-    optional = asked.route.optional and not asked.image and all(each.optional for each in asked.route.lookups)
+    optional = asked.route.optional and not asked.image and not any(each.is_inner for each in asked.route.lookups)
     return ABSENT if optional else None
 
 
 def _missing(runtime: Runtime, looking: _Looking) -> list[PutState]:
     """The backlinks of one level that may not be there."""
     route, item, held = looking.asked.route, looking.asked.item, looking.asked.held
-    new = {key for name, key in looking.references.items() if name not in looking.referents and key not in held}
+    coming = (keys for name, keys in looking.references.items() if name not in looking.referents)
+    new = {key for keys in coming for key in keys if key not in held}
     return backlinks(runtime.application.name, route.name, item, sorted(new, key=str))
 
 

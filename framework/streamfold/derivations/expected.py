@@ -168,29 +168,61 @@ def referents_of(
 ) -> Mapping[str, Any] | None:
     """What an item refers to, by the names of the lookups; None where one is missing that is not optional."""
     keys = references_of(route, image, fields, items)
-    found = {each.name: items.get(keys[each.name]) or None if each.name in keys else None for each in route.lookups}
-    if any(found[each.name] is None and not each.optional for each in route.lookups):
-        return None
-    return {each.name: _read(each.reads, found[each.name]) for each in route.lookups}
+    found: dict[str, Any] = {}
+    for each in route.lookups:
+        existing = [items[key] for key in keys.get(each.name, ()) if items.get(key)]
+        shown_items = tuple(_read(each.reads, item) for item in existing)
+        if each.many is None and not existing and not each.optional:
+            return None
+        found[each.name] = shown_items if each.many is not None else next(iter(shown_items), None)
+    return found
 
 
 def references_of(
     route: Route, image: Mapping[str, Any], fields: Fields, items: Mapping[ItemKey, Mapping[str, Any]]
-) -> Mapping[str, ItemKey]:
+) -> Mapping[str, Sequence[ItemKey]]:
     """The keys of what an item refers to, by the names of the lookups. There may be no item of such a key."""
-    keys: dict[str, ItemKey] = {}
+    keys: dict[str, list[ItemKey]] = {}
     known: dict[str, Fields] = {}  # the fields of these keys
     for lookup in route.lookups:
         base, own = image, fields
         if lookup.through is not None:
             name = lookup.through.name
-            base, own = items.get(keys[name], {}) if name in keys else {}, known.get(name, {})
-        given = {field: own.get(name, base and base.get(name)) for field, name in lookup.taken} if base else {}
-        if base and all(value not in (None, "", b"") for value in given.values()):
-            key = lookup.key.compose(given)
-            known[lookup.name] = lookup.key.match_values(*key) or {}
-            keys[lookup.name] = (lookup.key.table.name, *key)
+            base, own = items.get(keys[name][0], {}) if name in keys else {}, known.get(name, {})
+        if not base:
+            continue
+        given = {name: own[name] if name in own else _at(base, name) for _, name in lookup.taken}
+        lists = (
+            [given] if lookup.many is None else [{**given, lookup.many: each} for each in _listed(given[lookup.many])]
+        )
+        for values in lists:
+            if all(value not in (None, "", b"") for value in values.values()):
+                key = _key_of(lookup, values)
+                known[lookup.name] = lookup.key.match_values(*key) or {}
+                keys.setdefault(lookup.name, []).append((lookup.key.table.name, *key))
     return keys
+
+
+def _at(item: Mapping[str, Any], name: str) -> Any:
+    """An attribute, or a value in maps by its path."""
+    before, _, rest = name.partition(".")
+    if name in item or not rest:
+        return item.get(name)
+    inner = item.get(before)
+    return _at(inner, rest) if isinstance(inner, Mapping) else None
+
+
+def _listed(value: Any) -> Iterable[Any]:
+    return sorted(value) if isinstance(value, set | frozenset) else value or ()
+
+
+def _key_of(lookup: Any, values: Mapping[str, Any]) -> tuple[Any, Any]:
+    if not lookup.from_key:
+        found: tuple[Any, Any] = lookup.key.compose({field: values[name] for field, name in lookup.taken})
+        return found
+    texts = [values[name] for _, name in lookup.taken]
+    fields = {**lookup.key.partition.match(texts[0])}
+    return (texts[0], texts[1]) if len(texts) > 1 else lookup.key.compose(fields)
 
 
 def _read(reads: Collection[str] | None, item: Mapping[str, Any] | None) -> Mapping[str, Any] | None:

@@ -62,7 +62,16 @@ def _fitted(
 ) -> dict[str, Any]:
     # Without key attributes, and with values of other items' key fields, so that it refers to one of them.
     own = {name: value for name, value in item.items() if name not in key.table.attributes}
-    return {name: random.choice(references[name]) if name in references else value for name, value in own.items()}
+    return {
+        name: _chosen(references[name], value, random) if name in references else value for name, value in own.items()
+    }
+
+
+def _chosen(references: Sequence[Any], value: Any, random: Random) -> Any:
+    """A reference in place of a value, or of each element of a list or set."""
+    if isinstance(value, list | set | frozenset):
+        return type(value)(random.choice(references) for _ in value)
+    return random.choice(references)
 
 
 def _annotated(route: Route) -> Iterator[tuple[Key, Any]]:

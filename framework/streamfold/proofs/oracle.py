@@ -310,8 +310,9 @@ def _referrers(app: App, items: Images) -> dict[ItemKey, dict[ItemKey, Mapping[s
     for route in app.routes:
         if route.lookups and route.kind.touches(route):
             for item, image, fields in history.items_of(route):
-                for referent in references_of(route, image, fields, items).values():
-                    found[referent][item] = image
+                for referents in references_of(route, image, fields, items).values():
+                    for referent in referents:
+                        found[referent][item] = image
     return found
 
 

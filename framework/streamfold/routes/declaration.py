@@ -166,6 +166,12 @@ def _check_lookups(
     for each in lookups:
         written = known[each.name].annotation
         annotation = _annotation_name(getattr(written, "__origin__", written))  # ``Item`` is an alias
+        if each.many is not None and annotation in ITEM_ALONE:
+            _refuse(
+                function,
+                f"takes {each.name} as an item, but it is a tuple of items (many=True); write",
+                f"{each.name}: tuple[Item, ...]",
+            )
         if each.optional and annotation in ITEM_ALONE:
             _refuse(
                 function,
@@ -271,7 +277,9 @@ def with_typed_items(
             from streamfold.routes.typed import decoding
 
             reads = {each.name: each.reads for each in lookups}
-            return decoding(function, typed, names[:given], reads, f"Handler {name!r} at {at}", gets_items=gets_items)
+            many = {each.name for each in lookups if each.many is not None}
+            what = f"Handler {name!r} at {at}"
+            return decoding(function, typed, names[:given], reads, what, gets_items=gets_items, many=many)
     return function
 
 

@@ -4,12 +4,12 @@ A reference is composed of the fields of the item's key and of its attributes. A
 nothing.
 """
 
-import re
 from collections.abc import Collection, Iterator, Mapping, Sequence
 from typing import Any, NamedTuple, NoReturn, Protocol
 
 from streamfold.errors import DeclarationError, HandlerError, KeyValueError, reason, shown
 from streamfold.keys.key import Key
+from streamfold.keys.key_part import KeyComponent
 from streamfold.records.change import ItemKey
 from streamfold.records.images import Image, hidden, without_derived
 from streamfold.records.values import RawImage, same
@@ -18,25 +18,35 @@ INLINE = 2_000
 """Items that the changes of a batch visit before their records are acknowledged: about a second."""
 INLINE_MAX = 100_000
 LOOKUPS_MAX = 10
-"""Referents of one item: their backlinks are deleted in the transaction of its step, which has 100 actions."""
+"""Lookups of one handler. ``REFERENCES_MAX`` bounds what an item refers to through them."""
 LOOKUP = "lookup "
 """Begins the manifest's text of a lookup; a table's name has no space."""
+REFERENCES_MAX = 40
+"""Items that one item refers to, through all lookups of a handler: a step that leaves them all deletes their backlinks
+in its one transaction, which has 100 actions, beside what it writes.
+"""
+KEY = "key"
+"""In place of a field where an attribute holds a whole key."""
+ReferentsByName = Mapping[str, Sequence[tuple[ItemKey, Image]]]
+"""Referents with their keys, by the names of lookups."""
 NOTHING: Mapping[str, Any] = {}
-NESTED = re.compile(r"[.\[]")
-"""Separates the steps of a path, as expressions of DynamoDB write it: ``ref.id``, ``refs[0]``."""
+MANY, WHOLE_KEY = "many", KEY
+"""Options that are fields of a key whose template has fields of these names."""
 
 
 class Lookup:
     """A lookup of a handler: the items of a key, ``Lookup(PRODUCT)``.
 
     The fields of the key come from the source's key by their names, or are attributes of the item of these names;
-    ``agent_id="assigned_to"`` takes another one. ``optional``: the handler is called without a referent too, with None.
-    ``reads`` are the attributes that the handler reads: changes of others cost nothing. ``through`` names an earlier
-    lookup of the handler whose referent, instead of the item, gives the key. ``whole``: every item refers to
-    the same referent. See ``streamfold docs lookups``.
+    ``agent_id="assigned_to"`` takes another one, ``agent_id="assigned.id"`` one in a map. ``many``: the attribute is a
+    list or a set, and the handler gets a tuple of the referents that exist. ``key``: an attribute holds the referent's
+    whole key, or two attributes its partition key and sort key. ``optional``: the handler is called without a referent
+    too, with None. ``reads`` are the attributes that the handler reads: changes of others cost nothing. ``through``
+    names an earlier lookup of the handler whose referent, instead of the item, gives the key. ``whole``: every item
+    refers to the same referent. See ``streamfold docs lookups``.
     """
 
-    __slots__ = ("fields", "key", "optional", "reads", "through", "whole")
+    __slots__ = ("fields", "from_key", "key", "many", "optional", "reads", "through", "whole")
 
     def __init__(
         self,
@@ -47,14 +57,20 @@ class Lookup:
         reads: Collection[str] | None = None,
         through: str | None = None,
         whole: bool = False,
-        **fields: str,
+        many: bool | str = False,
+        **fields: str | tuple[str, str],
     ) -> None:
+        own: Collection[str] = getattr(key, "types", ())
+        if MANY in own and isinstance(many, str):  # a field of the key's template, as it was before the option
+            fields, many = {MANY: many, **fields}, False
+        self.from_key: Any = fields.pop(WHOLE_KEY) if WHOLE_KEY in fields and WHOLE_KEY not in own else None
+        self.many: bool | str = many
         self.key: Key = key
         self.optional: bool = optional
         self.reads: Collection[str] | None = reads
         self.through: str | None = through
         self.whole: bool = whole
-        self.fields: dict[str, str] = fields
+        self.fields: dict[str, Any] = fields
 
 
 Lookups = Mapping[str, Key | Lookup]
@@ -76,11 +92,24 @@ class DeclaredLookup(NamedTuple):
     needed: frozenset[str] = frozenset()  # attributes that lookups through this one compose their keys of
     derived: bool = False  # attributes that are derived onto the referent are seen
     whole: bool = False  # that many items refer to one referent is meant
+    many: str | None = None  # the attribute that is a list or a set of references
+    from_key: bool = False  # ``taken`` are the attributes of whole keys
+
+    @property
+    def is_inner(self) -> bool:
+        """Whether the handler is not called for an item without a referent."""
+        return not self.optional and self.many is None
+
+    @property
+    def nothing(self) -> tuple[Image, ...] | None:
+        """What the handler gets for an item that refers to nothing."""
+        return None if self.many is None else ()
 
     @property
     def stored_name(self) -> str:
         """The manifest's text: the key, and the origins of its fields."""
         taken = " ".join(f"{field}={name}" for field, name in self.taken)
+        taken += f" many {self.many}" if self.many is not None else ""
         through = f" through {self.through.name}" if self.through else ""
         return f"{LOOKUP}{self.name}{through}: {self.key.stored_name}, {taken}"
 
@@ -160,13 +189,13 @@ class ReferentImage(Image):
 
 
 class JoinedImage(Image):
-    """An item with its referents, by the names of the lookups; None for one that is not there."""
+    """An item with its referents, by the names of the lookups: None for one that is not there, a tuple of several."""
 
     __slots__ = ("referents",)
 
-    def __init__(self, raw: RawImage, referents: Mapping[str, Image | None], plain: Image | None = None) -> None:
+    def __init__(self, raw: RawImage, referents: "GivenReferents", plain: Image | None = None) -> None:
         super().__init__(raw)
-        self.referents: Mapping[str, Image | None] = referents
+        self.referents: GivenReferents = referents
         if plain is not None:
             self.share_decoded(plain)  # an object of the item is made once, also for handlers without lookups
 
@@ -175,14 +204,7 @@ class JoinedImage(Image):
         return JoinedImage(raw, self.referents)
 
 
-def joined(lookups: Sequence[DeclaredLookup], image: Image, found: Mapping[str, Image]) -> JoinedImage | None:
-    """An item with what it refers to, by the names of lookups; None where a referent lacks that is not optional."""
-    if any(not each.optional and not found.get(each.name) for each in lookups):
-        return None
-    referents = {
-        each.name: ReferentImage(each, found[each.name].raw) if found.get(each.name) else None for each in lookups
-    }
-    return JoinedImage(image.raw, referents, image)
+GivenReferents = Mapping[str, Image | tuple[Image, ...] | None]
 
 
 def at_time(image: Image, name: str, now: Any) -> JoinedImage:
@@ -191,46 +213,119 @@ def at_time(image: Image, name: str, now: Any) -> JoinedImage:
     return JoinedImage(image.raw, {**known, name: now}, image)
 
 
-def referred(
-    lookup: DeclaredLookup, image: Image, fields: Mapping[str, Any], referents: Mapping[str, tuple[ItemKey, Image]]
-) -> ItemKey | None:
-    """The item that a lookup refers to; None if an item refers to nothing.
+def joined(lookups: Sequence[DeclaredLookup], image: Image, found: Mapping[str, Sequence[Image]]) -> JoinedImage | None:
+    """An item with what it refers to, by the names of lookups; None where a referent lacks that is not optional.
 
-    ``referents`` are those found by lookups before, with their keys. Raises ``HandlerError`` for a value that the key
-    does not take.
+    ``found``: the referents in the order of their references, empty images of those that do not exist.
+    """
+    referents: dict[str, Image | tuple[Image, ...] | None] = {}
+    for each in lookups:
+        images = tuple(ReferentImage(each, one.raw) for one in found.get(each.name, ()) if one)
+        if each.is_inner and not images:
+            return None
+        referents[each.name] = images if each.many is not None else next(iter(images), None)
+    return JoinedImage(image.raw, referents, image)
+
+
+def head(name: str) -> str:
+    """The attribute that a path begins with: ``ref`` of ``ref.id``."""
+    return name.partition(".")[0]
+
+
+def references(
+    lookup: DeclaredLookup, image: Image, fields: Mapping[str, Any], referents: ReferentsByName
+) -> tuple[ItemKey, ...]:
+    """The items that a lookup refers to, in the order of their references; empty if an item refers to nothing.
+
+    ``referents`` are those of lookups before. Raises ``HandlerError`` for a value that the key does not take.
     """
     if lookup.through is not None:
-        if lookup.through.name not in referents:
-            return None
-        item, image = referents[lookup.through.name]
-        if not image:
-            return None
+        found = referents.get(lookup.through.name)
+        if not found or not found[0][1]:
+            return ()
+        item, image = found[0]
         fields = lookup.through.key.match_values(*item[1:]) or NOTHING
     if not lookup.derived:
         image = Image(without_derived(image.raw))
-    values: dict[str, Any] = {}
-    for field, name in lookup.taken:
-        value = fields[name] if name in fields else image.get(name)
-        if value is None or value in ("", b""):
-            if not name.isidentifier():
-                _check_nested(lookup, field, name, image)
-            return None
-        values[field] = value
+    values = {name: _value(lookup, name, image, fields) for _, name in lookup.taken}
+    if lookup.many is None:
+        several: Sequence[Mapping[str, Any]] = [values]
+    else:
+        several = [{**values, lookup.many: each} for each in _elements(lookup, values[lookup.many])]
+    return tuple(key for each in several if (key := _composed(lookup, each)) is not None)
+
+
+def check_count(handler: str, count: int) -> None:
+    """Raises ``HandlerError`` for an item that refers to more others than a transaction can leave."""
+    if count > REFERENCES_MAX:
+        raise HandlerError(
+            f"An item refers to {count} others through the lookups of {handler!r}: {REFERENCES_MAX} at most, because "
+            "the step that leaves them deletes a backlink of each in one transaction. Keep longer lists as items of "
+            "their own, one a reference, and look up from each."
+        )
+
+
+def _value(lookup: DeclaredLookup, name: str, image: Image, fields: Mapping[str, Any]) -> Any:
+    """A field of the item's key, an attribute of this name, or else the value at this path in maps."""
+    if name in fields:
+        return fields[name]
+    if name in image:
+        return image[name]
+    before, bracket, _ = name.partition("[")
+    if bracket and isinstance(image.get(head(before)), Mapping | list | tuple):
+        raise HandlerError(
+            f"Lookup {lookup.name!r} takes {shown(name)}, and {shown(head(before))} of the item is a map or a list: a "
+            "path names values in maps, ref.id. All elements of a list are taken with many=True."
+        )
+    value: Any = image
+    for step in name.split("."):
+        value = value.get(step) if isinstance(value, Mapping) else None
+    return value
+
+
+def _elements(lookup: DeclaredLookup, value: Any) -> Iterator[Any]:
+    """The references of a list in its order, of a set by value; without empty ones."""
+    if value is None:
+        return
+    if isinstance(value, set | frozenset):
+        value = sorted(value)
+    if not isinstance(value, list | tuple):
+        raise HandlerError(
+            f"Lookup {lookup.name!r} has many=True and takes {shown(lookup.many)}, which is a single value in this "
+            "item: expected a list or a set of references."
+        )
+    yield from (each for each in value if not _is_nothing(each))
+
+
+def _is_nothing(value: Any) -> bool:
+    return value is None or (isinstance(value, str | bytes) and not value)
+
+
+def _composed(lookup: DeclaredLookup, values: Mapping[str, Any]) -> ItemKey | None:
+    if any(map(_is_nothing, values.values())):
+        return None
+    if lookup.from_key:
+        return _whole(lookup, [values[name] for _, name in lookup.taken])
+    given = {field: values[name] for field, name in lookup.taken}
     try:
-        return (lookup.key.table.name, *lookup.key.compose(values))
+        return (lookup.key.table.name, *lookup.key.compose(given))
     except KeyValueError as error:
         raise HandlerError(f"Lookup {lookup.name!r} makes no key of {lookup.key!r}: {reason(error)}") from None
 
 
-def _check_nested(lookup: DeclaredLookup, field: str, name: str, image: Image) -> None:
-    """Refuses the path of a nested value, such as ``ref.id``: as the name of an attribute, no item would have it."""
-    head = NESTED.split(name)[0]
-    if head != name and name not in image and isinstance(image.get(head), Mapping | list):
+def _whole(lookup: DeclaredLookup, texts: Sequence[Any]) -> ItemKey:
+    """The item of a whole key, from its partition key alone or from both."""
+    key, (partition, *rest) = lookup.key, texts
+    sort = rest[0] if rest else None
+    found = key.partition.match(partition)
+    if found is not None and key.sort is not None and not rest:
+        sort = key.sort.constant or key.sort.compose(found)
+    if found is None or key.match_values(partition, sort) is None:
         raise HandlerError(
-            f"Lookup {lookup.name!r} takes {{{field}}} from attribute {shown(name)}, and {shown(head)} of the item is "
-            f"a map or a list: a lookup reads attributes of the item, not values inside of them. Write the id into an "
-            f'attribute of its own, and name it: {field}="{field}_id".'
+            f"Lookup {lookup.name!r} takes a whole key, and that of this item is none of {key!r}: expected a value "
+            "that its template matches."
         )
+    return key.table.name, partition, sort
 
 
 def checked_lookups(given: Any, inline: Any, sources: Sequence[Key], at: str, *, derived: bool) -> "DeclaredLookups":
@@ -277,7 +372,7 @@ class DeclaredLookups(NamedTuple):
 def _needed(name: str, found: Mapping[str, DeclaredLookup]) -> Iterator[str]:
     for each in found.values():
         if each.through is not None and each.through.name == name:
-            yield from (taken for _, taken in each.taken if taken not in each.through.key.types)
+            yield from (head(taken) for _, taken in each.taken if taken not in each.through.key.types)
 
 
 class _Location(NamedTuple):
@@ -308,7 +403,10 @@ def _checked(
         if type(given := getattr(lookup, option)) is not bool:
             location.refuse(f"has {option}={given!r}: expected True or False.")
     through = _through(location, lookup, before)
-    taken = _taken(location, lookup, (through.key,) if through else sources)
+    bases = (through.key,) if through else sources
+    from_key = lookup.from_key is not None
+    taken = _whole_key(location, lookup) if from_key else _taken(location, lookup, bases)
+    many = _many(location, lookup, taken, bases)
     if key.table.region is not None:
         location.refuse(
             f"is of {key!r}, whose table is in region {key.table.region!r}: referents are read where the rows are "
@@ -319,9 +417,8 @@ def _checked(
             f"is of {key!r}, which has no field: every item would refer to one referent, and each of its changes "
             f"visit them all. If that is meant, write whole=True: Lookup({key!r}, whole=True)."
         )
-    return DeclaredLookup(
-        name, key, lookup.optional, _reads(location, lookup.reads), through, taken, derived=derived, whole=lookup.whole
-    )
+    own = (name, key, lookup.optional, _reads(location, lookup.reads), through, taken)
+    return DeclaredLookup(*own, derived=derived, whole=lookup.whole, many=many, from_key=from_key)
 
 
 def _through(location: _Location, lookup: Lookup, before: Mapping[str, DeclaredLookup]) -> DeclaredLookup | None:
@@ -330,6 +427,11 @@ def _through(location: _Location, lookup: Lookup, before: Mapping[str, DeclaredL
     if (through := before.get(lookup.through)) is None:
         earlier = " or ".join(map(repr, before)) or "no lookup, because it is the first"
         location.refuse(f"has through={lookup.through!r}: expected an earlier lookup of the handler, {earlier}.")
+    if through.many is not None or lookup.many:
+        location.refuse(
+            f"goes through {through.name!r}, and one of the two is a list (many=True). Derive the attribute onto the "
+            "item in between, router.attributes(..., lookup=...), and look that up."
+        )
     if through.through is not None:
         location.refuse(
             f"goes through {through.name!r}, which goes through {through.through.name!r}: two levels at most. Derive "
@@ -358,6 +460,58 @@ def _taken(location: _Location, lookup: Lookup, bases: Sequence[Key]) -> tuple[t
                     f"kind: write the field the same way in both, or take an attribute, {field}='...'."
                 )
     return taken
+
+
+def _whole_key(location: _Location, lookup: Lookup) -> tuple[tuple[str, str], ...]:
+    """The attributes of whole keys, each with ``KEY`` in place of a field."""
+    key, given = lookup.key, lookup.from_key
+    names = given if isinstance(given, tuple) else (given,)
+    if not 1 <= len(names) <= len(key.table.attributes) or not all(
+        isinstance(each, str) and _is_name(each) for each in names
+    ):
+        location.refuse(
+            f"has key={given!r}: expected the attribute that holds the key of the referent, key='product_key', or "
+            "those of its partition key and sort key, key=('product_pk', 'product_sk')."
+        )
+    if lookup.fields:
+        location.refuse(f"has key={given!r} and gives {', '.join(lookup.fields)}, which the whole key has.")
+    if key.sort is not None and len(names) == 1 and not _fields(key.sort) <= _fields(key.partition):
+        location.refuse(
+            f"has key={given!r}, and the sort key of {key!r} has fields of its own: expected the attributes of both, "
+            "key=('product_pk', 'product_sk')."
+        )
+    return tuple((KEY, each) for each in names)
+
+
+def _fields(component: KeyComponent) -> set[str]:
+    return {field.name for field in component.fields}
+
+
+def _is_name(name: str) -> bool:
+    return bool(name) and not hidden(head(name))
+
+
+def _many(location: _Location, lookup: Lookup, taken: tuple[tuple[str, str], ...], bases: Sequence[Key]) -> str | None:
+    """The attribute that is a list or a set; None of a lookup of one referent."""
+    if lookup.many is False:
+        return None
+    if lookup.many is not True:
+        location.refuse(f"has many={lookup.many!r}: expected True or False.")
+    if lookup.optional:
+        location.refuse(
+            "has many=True and optional=True: the handler gets the referents that exist, none if there are none."
+        )
+    if lookup.whole:
+        location.refuse("has many=True and whole=True: every item would refer to one referent, and has no list.")
+    names = [name for field, name in taken if not any(name in base.types for base in bases)]
+    named = [name for field, name in taken if field in lookup.fields and name in names]
+    found = named if len(names) > 1 else names
+    if len(found) != 1 or (lookup.from_key is not None and len(taken) > 1):
+        location.refuse(
+            f"has many=True, and takes {', '.join(names) or 'no attribute'}: expected one attribute that is a list "
+            "or a set; name it, Lookup(TAG, tag='tags', many=True)."
+        )
+    return found[0]
 
 
 def _reads(location: _Location, reads: Any) -> frozenset[str] | None:

@@ -13,7 +13,7 @@ from streamfold.errors import AttributeMissing, DeclarationError, HandlerError, 
 from streamfold.keys.key import Key, sort_prefix
 from streamfold.records.images import Image, hidden
 from streamfold.records.values import RawImage
-from streamfold.routes.lookups import JoinedImage, alike_in, seen_attributes
+from streamfold.routes.lookups import GivenReferents, JoinedImage, alike_in, seen_attributes
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -103,7 +103,7 @@ class RootImage(JoinedImage):
     def __init__(
         self,
         raw: RawImage,
-        referents: Mapping[str, Image | None],
+        referents: GivenReferents,
         plain: Image | None,
         gather: "Callable[[], Parts]",
     ) -> None:

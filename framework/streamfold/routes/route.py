@@ -10,7 +10,7 @@ from streamfold.keys.field import Field
 from streamfold.keys.key import Key
 from streamfold.records.change import Change, ItemKey
 from streamfold.records.values import Value, value
-from streamfold.routes.lookups import INLINE, LOOKUP, DeclaredLookup
+from streamfold.routes.lookups import INLINE, LOOKUP, DeclaredLookup, head
 from streamfold.routes.parts import PART, DeclaredPart
 
 OnError = Literal["retry", "park"]
@@ -193,7 +193,7 @@ class Kind:
             bases = (each.through.key,) if each.through else route.sources
             for of_key, name in each.taken:
                 if keys := tuple(base for base in bases if name not in base.types):
-                    yield NamedAttribute(f"{of_key}= of lookup {each.name!r}", keys, name, each.derived)
+                    yield NamedAttribute(f"{of_key}= of lookup {each.name!r}", keys, head(name), each.derived)
             for name in sorted(each.reads or ()):
                 yield NamedAttribute(f"reads= of lookup {each.name!r}", (each.key,), name, each.derived)
         for part in route.parts:
@@ -364,6 +364,11 @@ class Route:
     def check_tenant_of_referents(self, tenant: str) -> None:
         """Refuses a lookup that could lead to an item of another tenant, or whose key has no field but the tenant."""
         for each in self.lookups:
+            if each.from_key:
+                raise DeclarationError(
+                    f"{self._described(each)} takes whole keys, whose {{{tenant}}} may be any: a row is made of items "
+                    "of one tenant. Take the other fields from attributes; the tenant comes from the source's key."
+                )
             if (taken := dict(each.taken)[tenant]) != tenant:
                 raise DeclarationError(
                     f"{self._described(each)} takes {{{tenant}}} from {taken!r}: a row is made of items of one tenant. "

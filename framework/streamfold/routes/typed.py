@@ -196,13 +196,15 @@ def decoding(
     what: str,
     *,
     gets_items: bool,
+    many: Collection[str] = (),
 ) -> Callable[..., Any]:
     """The function that gets its items as ``annotations`` want them; the same function if they want nothing.
 
     ``given`` are the names of the parameters before the fields and referents. ``reads`` has each referent's attributes
-    that are read, None for all. Raises ``DeclarationError`` for an annotation that cannot be decoded.
+    that are read, None for all; those of ``many`` are tuples of items. Raises ``DeclarationError`` for an annotation
+    that cannot be decoded.
     """
-    found = {name: _decoder(function, name, annotation, what) for name, annotation in annotations.items()}
+    found = _decoders(function, annotations, what, many)
     for name in given:
         _check_subject(what, name, found.get(name), gets_items=gets_items)
     for name, names in reads.items():
@@ -222,7 +224,7 @@ def decoding(
             else:
                 taken[position] = TypedChange(taken[position], each.decoder, f"{who}the change's item")
         for name, decoder in by_name:
-            fields[name] = decoder.of(fields[name], f"{who}{name!r}")
+            fields[name] = _decoded(decoder, fields[name], f"{who}{name!r}", several=name in many)
         return function(*taken, **fields)
 
     return _awaited(decoded) if iscoroutinefunction(function) else decoded
@@ -238,6 +240,17 @@ def _awaited(function: Callable[..., Any]) -> Callable[..., Any]:
     return awaited
 
 
+def _decoded(decoder: Decoder, given: Any, who: str, *, several: bool) -> Any:
+    return tuple(decoder.of(each, who) for each in given) if several else decoder.of(given, who)
+
+
+def _decoders(
+    function: Any, annotations: Mapping[str, Any], what: str, many: Collection[str]
+) -> dict[str, "Decoder | OfChange | None"]:
+    every = annotations.items()
+    return {name: _decoder(function, name, each, what, several=name in many) for name, each in every}
+
+
 class OfChange:
     """The decoder of a change's images."""
 
@@ -245,13 +258,18 @@ class OfChange:
         self.decoder = decoder
 
 
-def _decoder(function: Any, name: str, annotation: Any, what: str) -> Decoder | OfChange | None:
+def _decoder(
+    function: Any, name: str, annotation: Any, what: str, *, several: bool = False
+) -> Decoder | OfChange | None:
+    """The decoder of an annotation; ``several``: of the items in a tuple or sequence."""
     if isinstance(annotation, str):
         with suppress(Exception):  # a name that only type checkers import: the handler then gets the item as it is
             text = SimpleNamespace(__annotations__={name: annotation})
             hints = get_type_hints(text, getattr(function, "__globals__", {}), include_extras=True)
-            return _decoder(function, name, hints[name], what)
+            return _decoder(function, name, hints[name], what, several=several)
         return None
+    if several:
+        (annotation, *_) = get_args(annotation) or (Any,)
     if get_origin(annotation) is TypedChange:
         (of,) = get_args(annotation)
         return OfChange(needed_decoder(of, f"{what}, {name}:"))
