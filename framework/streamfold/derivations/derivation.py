@@ -428,14 +428,6 @@ def messages_to(routes: Sequence[Route], to: str, opened: Mapping[str, Any]) -> 
     return next((found for kind in kinds if (found := kind.messages(routes, to, opened)) is not None), None)
 
 
-def outside_costs(routes: Sequence[Route], opened: Mapping[str, Any], records: int) -> list[str]:
-    """What else than the store costs for a million records, a sentence each."""
-    own: dict[Derivation, list[Route]] = {}
-    for route in routes:
-        own.setdefault(derivation(route), []).append(route)
-    return [text for kind, each in own.items() for text in kind.outside_costs(each, opened, records)]
-
-
 def fans_out(route: Route) -> bool:
     """Whether a route has work for the queue: it opens fan-outs, or has items visited when a moment comes."""
     return derivation(route).fans_out or route.planned_from_ledger

@@ -4,12 +4,12 @@ Handlers share ledger items, transactions and rows, so no single run shows the c
 of two runs.
 """
 
-from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from contextlib import closing
 from itertools import islice
 from typing import Any, NamedTuple
 
-from streamfold.derivations.derivation import local_locations, outside_costs
+from streamfold.derivations.derivation import derivation, local_locations
 from streamfold.engines.capacity import CountedCall, CountingEngine
 from streamfold.engines.memory import MemoryEngine
 from streamfold.errors import RecordError
@@ -20,7 +20,7 @@ from streamfold.records.envelope import Origins
 from streamfold.replay.files import BadLine, RecordedFiles
 from streamfold.replay.replay import FileEntry, Replay
 from streamfold.routes.application import Application
-from streamfold.routes.route import Route
+from streamfold.routes.route import Route, by_kind
 from streamfold.runtime import Runtime
 from streamfold.settings import Settings
 
@@ -166,7 +166,7 @@ def count_run(app: Application, settings: Settings, entries: Iterable[FileEntry]
     of_records = [call for call in counting.calls if not call.once]
     for_code = [call for call in counting.calls if call.once]
     refused = [call for call in of_records if call.refused]
-    outside = tuple(outside_costs(app.routes, runtime.opened, own))
+    outside = tuple(_outside_costs(app.routes, runtime.opened, own))
     return Counted(own, summary.derived, failed, _usage(of_records), _usage(refused), _usage(for_code), outside)
 
 
@@ -176,3 +176,9 @@ def _usage(calls: Collection[CountedCall]) -> Usage:
         sum(call.write_units for call in calls),
         sum(call.read_units for call in calls),
     )
+
+
+def _outside_costs(routes: Sequence[Route], opened: Mapping[str, Any], records: int) -> Iterator[str]:
+    """What else than the store costs for a million records, a sentence each."""
+    for _, own in by_kind(routes):
+        yield from derivation(own[0]).outside_costs(own, opened, records)
