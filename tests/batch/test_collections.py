@@ -1,7 +1,10 @@
 """Rows that are made of an item and the items of its partition."""
 
-from streamfold import App, Count, Every, Key, Newest, Router, Row
+from datetime import timedelta
+
+from streamfold import App, Count, Document, Every, Item, Key, Lookup, Newest, Now, Parts, Router, Row, Sum
 from streamfold.records.values import decode
+from streamfold.testing import Twin
 from tests.helpers.looked_up import LookupShop
 
 ORDER = Key("ORDER#{order_id}", "META")
@@ -130,3 +133,65 @@ def test_with_optional_a_row_is_there_while_a_part_is():
     assert shop.row("ROW#1") == {"there": True, "lines": 0, "of": "1"}
     shop.process(shop.gone("META"))
     assert shop.row("ROW#1") is None
+
+
+def test_the_newest_parts_and_the_time_make_a_row_together():
+    user, login, locked_users = (
+        Key(pk, sk) for pk, sk in (("USER#{u}", "META"), ("USER#{u}", "LOGIN#{at}"), ("X#{u}", "X"))
+    )
+    router = Router()
+
+    @router.index(user, into=locked_users, parts=[Newest(login, 3)], optional=True)
+    def locked(user: Item | None, parts: Parts, now: Now) -> Row | None:
+        failures = [each.key["at"] for each in parts(login)]
+        if len(failures) < 3 or now.passed(failures[0], after=timedelta(minutes=10)):
+            return None
+        return Row(since=failures[-1])
+
+    twin = Twin(App("logins", routers=[router]))
+    for minute in (55, 56, 58):
+        twin.put(login, u="ada", at=f"2026-03-01T08:{minute}:00Z")
+    assert twin.row(locked_users, u="ada")["since"] == "2026-03-01T08:58:00Z"
+    twin.clock.advance(300)
+    assert twin.row(locked_users, u="ada") is None
+
+
+def test_parts_go_with_lookups_shards_and_unique_rows():
+    customer, spread, first = Key("C#{customer}", "META"), Key("S#{city}", "S#{shard:02d}"), Key("F#{city}", "F")
+    router = Router()
+    options = {"parts": [LINE], "lookup": {"buyer": Lookup(customer, customer="buyer")}}
+
+    @router.view(ORDER, into=spread, shards=2, **options)
+    def cities(order, parts, buyer):
+        return Row(city=buyer["city"], lines=Sum(len(parts(LINE))))
+
+    @router.index(ORDER, into=first, unique=True, **options)
+    def first_of_city(order, parts, buyer, order_id):
+        return Row(city=buyer["city"], lines=len(parts(LINE)), of=order_id)
+
+    twin = Twin(App("shop", routers=[router]))
+    twin.put(LINE, order_id="1", sku="a")
+    twin.put(ORDER, order_id="1", buyer="ada")
+    assert twin.row(first, city="x") is None
+    twin.put(customer, customer="ada", city="x")
+    twin.put(LINE, order_id="1", sku="b")
+    assert twin.row(first, city="x")["lines"] == 2
+    assert sum(row["lines"] for row in twin.rows(spread)) == 2
+
+
+def test_a_document_has_the_newest_parts_and_is_not_made_again_for_what_it_does_not_read():
+    made, router = [], Router()
+
+    @router.search(DEVICE, to="devices", parts=[Newest(READING, 2, reads=["value"])], fields={"values": "long"})
+    def document(device, parts):
+        made.append(1)
+        return Document(values=[each["value"] for each in parts(READING)])
+
+    twin = Twin(App("devices", routers=[router]))
+    twin.put(DEVICE, device="d", name="n")
+    for at in "312":
+        twin.put(READING, device="d", at=at, value=int(at))
+    before = len(made)
+    twin.put(READING, device="d", at="3", value=3, note="x")
+    assert len(made) == before
+    assert [document["values"] for document in twin.documents("devices").values()] == [[2, 3]]

@@ -17,19 +17,15 @@ from typing import TYPE_CHECKING
 from streamfold.batch.referrers import Referrer, Referrers, visit_for
 from streamfold.commit.outcome import Outcome
 from streamfold.records.change import ItemKey
-from streamfold.routes.roots import changed_parts, root_of
+from streamfold.routes.roots import count_for_root, root_of
 
 if TYPE_CHECKING:
     from streamfold.derivations.derivation import Finishing, Work
 
 
 def counts(work: "Work") -> bool:
-    """Whether a part changed in what its handler reads. Without both images it may have."""
-    parts = changed_parts(work.route, work.item)
-    return any(
-        not (change.has_old and change.has_new) or not all(each.agrees(change.old, change.new) for each in parts)
-        for change in work.changes
-    )
+    """Whether a part changed in what its handler reads."""
+    return count_for_root(work.route, work.item, work.changes)
 
 
 def visit_roots(

@@ -199,6 +199,10 @@ class JoinedImage(Image):
         if plain is not None:
             self.share_decoded(plain)  # an object of the item is made once, also for handlers without lookups
 
+    def beside(self, more: Mapping[str, Any]) -> "JoinedImage":
+        """The image with more beside its referents."""
+        return JoinedImage(self.raw, {**self.referents, **more}, self)
+
     def replaced(self, raw: RawImage) -> "JoinedImage":
         """The image with other attributes of the item."""
         return JoinedImage(raw, self.referents)
@@ -209,8 +213,7 @@ GivenReferents = Mapping[str, Image | tuple[Image, ...] | None]
 
 def at_time(image: Image, name: str, now: Any) -> JoinedImage:
     """An item with the time beside its referents, under the name of the parameter that asks for it."""
-    known = image.referents if isinstance(image, JoinedImage) else NOTHING
-    return JoinedImage(image.raw, {**known, name: now}, image)
+    return image.beside({name: now}) if isinstance(image, JoinedImage) else JoinedImage(image.raw, {name: now}, image)
 
 
 def joined(lookups: Sequence[DeclaredLookup], image: Image, found: Mapping[str, Sequence[Image]]) -> JoinedImage | None:

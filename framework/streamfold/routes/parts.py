@@ -110,6 +110,9 @@ class RootImage(JoinedImage):
         super().__init__(raw, referents, plain)
         self._gather = gather
 
+    def beside(self, more: Mapping[str, Any]) -> "RootImage":
+        return RootImage(self.raw, {**self.referents, **more}, self, self._gather)
+
     def replaced(self, raw: RawImage) -> "RootImage":
         return RootImage(raw, self.referents, None, self._gather)
 

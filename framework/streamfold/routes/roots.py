@@ -4,7 +4,7 @@ from collections.abc import Iterable
 
 from streamfold.errors import DeclarationError
 from streamfold.keys.key import check_in_partition
-from streamfold.records.change import ItemKey
+from streamfold.records.change import Change, ItemKey
 from streamfold.routes.parts import PART, DeclaredPart
 from streamfold.routes.route import REFERENT, Fields, Route
 
@@ -29,6 +29,15 @@ def visited_for(route: Route, item: ItemKey, role: str, fields: Fields) -> tuple
 def changed_parts(route: Route, item: ItemKey) -> list[DeclaredPart]:
     """How a handler gathers an item."""
     return [each for each in route.parts if each.key.takes(item)]
+
+
+def count_for_root(route: Route, item: ItemKey, changes: Iterable[Change]) -> bool:
+    """Whether a part changed in what its handler reads. Without both images it may have. Raises ``RecordError``."""
+    parts = changed_parts(route, item)
+    return any(
+        not (change.has_old and change.has_new) or not all(each.agrees(change.old, change.new) for each in parts)
+        for change in changes
+    )
 
 
 def check_gathering(route: Route, routes: Iterable[Route]) -> None:

@@ -148,7 +148,7 @@ def test_a_document_has_the_parts_of_its_item_and_rows_of_views():
 
 
 def test_a_document_has_the_parts_of_all_pages(monkeypatch):
-    monkeypatch.setattr("streamfold.derivations.search.documents.PAGE_ITEMS", 2)
+    monkeypatch.setattr("streamfold.commit.collections.PAGE_ITEMS", 2)
     world = World(with_parts())
     lines = [item("ORDER#1", f"LINE#{number}", price=number) for number in range(1, 6)]
     world.put(change(None, FIRST), *(change(None, line) for line in lines))
@@ -372,7 +372,7 @@ def test_more_parts_than_a_document_may_have_are_told_with_their_number(monkeypa
     lines = [item("ORDER#1", f"LINE#{number}", price=1) for number in range(3)]
     report = world.put(change(None, FIRST), *(change(None, line) for line in lines))
     errors = {str(failure.error) for failure in report.failures if failure.handler == "order"}
-    assert any("has 3 parts and more" in error for error in errors)
+    assert any("4 items and more are read" in error for error in errors)
 
 
 def test_documents_of_a_batch_are_sent_before_all_of_them_are_made():

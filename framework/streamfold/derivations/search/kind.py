@@ -6,7 +6,8 @@ from typing import TYPE_CHECKING, Any, ClassVar
 
 from streamfold.derivations.derivation import CountedWord, Derivation, Planned
 from streamfold.derivations.search.options import check_searches, options_of, shown_index
-from streamfold.errors import EngineUnavailable, ManifestError, SettingsError, is_fatal
+from streamfold.errors import EngineUnavailable, ManifestError, RecordError, SettingsError, is_fatal
+from streamfold.routes.parts import PART
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Mapping, Sequence
@@ -95,7 +96,7 @@ class Search(Derivation):
 
         roots: dict[Any, Root] = {}
         for work in works:
-            if all(change.is_hidden for change in work.changes):
+            if all(change.is_hidden for change in work.changes) or _is_unread(work):
                 continue
             root = root_of(work)
             roots[root.item] = roots[root.item].joined(root) if root.item in roots else root
@@ -228,6 +229,18 @@ def _marks(deferred: Sequence[Deferred], finishing: Finishing) -> Any:
         return read_marks(runtime.application.name, runtime.engine, aliases_of(roots, runtime.settings))
     except EngineUnavailable:
         return None
+
+
+def _is_unread(work: Work) -> bool:
+    """Whether a part changed in nothing that its handler reads."""
+    from streamfold.routes.roots import count_for_root
+
+    if work.role != PART or all(part.reads is None for part in work.route.parts):
+        return False
+    try:
+        return not count_for_root(work.route, work.item, work.changes)
+    except RecordError:  # an image that cannot be read: the document is made again
+        return False
 
 
 def _is_equal(root: Root) -> bool:

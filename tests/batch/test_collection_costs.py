@@ -1,0 +1,114 @@
+"""Requests and units of a change of a part, counted, and what a page of many collections holds at a time."""
+
+import pytest
+
+from streamfold import App, Count, Key, Newest, Router, Row
+from streamfold.commit import collections
+from streamfold.lifecycle.page import Pages
+from tests.batch.test_collections import LINE, ORDER, ROWS, SHIPMENT, Shop, shop_of
+
+
+def two_keys(router):
+    @router.index(ORDER, into=ROWS, parts=[LINE, SHIPMENT])
+    def sums(order, parts):
+        return Row(total=sum(each["price"] for each in parts(LINE)), shipments=len(parts(SHIPMENT)))
+
+
+def filled(lines):
+    """An order with so many lines of 230 bytes."""
+    shop = shop_of(two_keys)
+    text = "x" * 205
+    shop.process(shop.order(), *(shop.line(f"{number:05}", price=1, text=text) for number in range(lines)))
+    return shop, text
+
+
+@pytest.mark.parametrize(("lines", "read"), [(10, 4), (100, 9), (1_000, 61)])
+def test_a_change_of_a_part_costs_the_reads_of_its_collection(lines, read):
+    shop, text = filled(lines)
+    requests, units, written = shop.counted(shop.line("00001", price=2, text=text))
+    assert requests == (6 if lines == 1_000 else 5)
+    assert abs(units - read) <= 1
+    assert written == 4
+    requests, _, written = shop.counted(shop.line("00001", price=2, text=text[1:] + "y"))
+    assert (requests, written) == (6 if lines == 1_000 else 5, 1)
+
+
+def test_a_hundred_roots_of_ten_parts_in_a_batch_cost_two_requests_each():
+    shop = shop_of(two_keys)
+    keys = [(str(order), f"{line:02}") for order in range(100) for line in range(10)]
+    shop.process(*(shop.order(str(order)) for order in range(100)), *(shop.line(sku, of, price=1) for of, sku in keys))
+    changes = [shop.line(sku, of, price=2) for of, sku in keys]
+    requests, read, written = shop.counted(*changes)
+    assert (requests / 100 < 3.2, read / 100 <= 4.5, written / 100) == (True, True, 4)
+
+
+def test_a_handler_without_parts_costs_no_request_more_beside_one_with_parts():
+    product, sums = Key("PRODUCT#{product}", "META"), Key("CATEGORY#{category}", "TOTAL")
+
+    def alone(router):
+        @router.view(product, into=sums)
+        def categories(item):
+            return Row(category=item["category"], products=Count())
+
+    def both(router):
+        alone(router)
+        two_keys(router)
+
+    costs = []
+    for declare in (alone, both):
+        shop = shop_of(declare)
+        shop.process(shop.write("PRODUCT#p", "META", {"category": "x"}))
+        costs.append(shop.counted(shop.write("PRODUCT#p", "META", {"category": "y"})))
+    assert costs[0] == costs[1]
+
+
+def test_a_page_holds_the_parts_of_few_roots_at_a_time(monkeypatch):
+    held, most = {}, []
+
+    class Watched(collections.Collections):
+        def _read_from(self, first):
+            super()._read_from(first)
+            held[id(self)] = len(self.read)
+            most.append(held[id(self)])
+
+    monkeypatch.setattr(collections, "Collections", Watched)
+    shop = shop_of(two_keys)
+    for number in range(50):
+        shop.order(str(number))
+        shop.line("a", str(number), price=1)
+    report = Pages(shop.runtime(), ["sums"]).reconcile([("main", f"ORDER#{number}", "META") for number in range(50)])
+    assert (report.written, len(most)) == (50, 50)
+    assert max(most) <= collections.SIDE_BY_SIDE
+
+
+@pytest.mark.parametrize("on_error", ["retry", "park"])
+def test_more_parts_than_a_root_may_have_park_it_with_their_number(monkeypatch, on_error):
+    monkeypatch.setattr("streamfold.commit.collections.PARTS_MAX", 3)
+    router = Router()
+
+    @router.index(ORDER, into=ROWS, parts=[LINE], on_error=on_error)
+    def lines(order, parts):
+        return Row(lines=len(parts(LINE)))
+
+    shop = Shop(App("shop", routers=[router]))
+    shop.process(shop.order(), *(shop.line(str(number)) for number in range(3)))
+    (failure,) = {str(each.error) for each in shop.process(shop.line("3"))}
+    assert "would gather over 3 parts of one item" in failure
+    assert "cannot be parked" in failure  # of this test, which has no parking place
+    assert shop.row("ROW#1") == {"lines": 3}
+
+
+def test_newest_reads_a_few_of_many_parts():
+    router, reading = Router(), Key("ORDER#{order_id}", "READING#{at}")
+
+    @router.index(ORDER, into=ROWS, parts=[Newest(reading, 3)])
+    def last(order, parts):
+        return Row(values=[each["value"] for each in parts(reading)])
+
+    shop = Shop(App("shop", routers=[router]))
+    shop.process(shop.order())
+    for number in range(3_000):  # more than one root may gather
+        shop.write("ORDER#1", f"READING#{number:05}", {"value": number})
+    requests, read, _ = shop.counted(shop.write("ORDER#1", "READING#99999", {"value": 7}))
+    assert shop.row("ROW#1") == {"values": [2998, 2999, 7]}
+    assert (requests <= 5, read <= 4) == (True, True)
