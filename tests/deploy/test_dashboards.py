@@ -12,6 +12,7 @@ from streamfold.batch.report import Report
 from streamfold.deploy.check import check_template
 from streamfold.deploy.dashboards import ALARM_TYPES, WIDGETS, dashboards
 from streamfold.deploy.functions import Deployment
+from streamfold.deploy.rules import WRONG
 from streamfold.deploy.sam import SamTemplate
 from streamfold.deploy.template_file import TemplateFile
 from streamfold.engines.dynamodb_client import Consumed
@@ -70,7 +71,8 @@ def test_the_check_accepts_a_template_with_and_without_its_dashboards():
         template = load_template()
         for name in left_out:
             del template["Resources"][name]
-        assert check_template(shop, "handlers", TemplateFile(template)) == []
+        found = check_template(shop, "handlers", TemplateFile(template))
+        assert [each for each in found if each.level == WRONG or "Dashboard" in each.resource] == []
 
 
 def test_every_name_on_a_dashboard_is_a_resource_of_the_template(template):
