@@ -2,7 +2,9 @@
 
 import pytest
 
+from streamfold.cli.jobs import wake_lines
 from streamfold.failures.repair import Repair
+from streamfold.lifecycle.explain import Explaining, explain_item
 from streamfold.lifecycle.page import Pages
 from streamfold.lifecycle.verify import Verifier
 from tests.helpers.woken import START, Desk, at, counted, made
@@ -70,3 +72,16 @@ def test_a_rebuild_changes_nothing_that_is_right(desk):
     assert {key: item for key, item in desk.engine.state.items() if key.pk.startswith(("ledger#", "wake#"))} == {
         key: item for key, item in before.items() if key.pk.startswith(("ledger#", "wake#"))
     }
+
+
+def test_an_explanation_names_until_when_an_item_waits(desk):
+    desk.ticket(1, 60)
+    (found,) = explain_item(Explaining(desk.app, desk.engine, desk.runtime().known.schema), PLACE)
+    assert found.again_at == at(60)
+
+
+def test_late_wakes_are_listed_with_their_age(desk):
+    desk.ticket(1, 60)
+    desk.now += 100
+    ((found, text),) = wake_lines(desk.runtime())
+    assert (found["wakes"], found["age_seconds"], "counted" in text) == ("counted", 40, True)

@@ -214,8 +214,7 @@ def _item_lines(by: Explaining, item: ItemKey, found: Sequence[ItemExplained]) -
             continue
         at = time_of(each.version)
         yield f"  version  {each.version or '-'}{f'  at {at}' if at else ''}"
-        for referent in each.references:
-            yield f"  refers   {item_text(referent)}"
+        yield from _beside_lines(each)
         for delta in each.deltas:
             yield printable(f"  delta    {delta.name} {DELTAS[delta.status]}{f': {delta.why}' if delta.why else ''}")
         for what, rows, other in (("now", each.expected, each.stored), ("stored", each.stored, each.expected)):
@@ -225,6 +224,13 @@ def _item_lines(by: Explaining, item: ItemKey, found: Sequence[ItemExplained]) -
             ]
             if what == "stored" or each.error is None:
                 yield "\n".join(f"  {what:7}  {line}" for line in lines or ["nothing"])
+
+
+def _beside_lines(each: ItemExplained) -> Iterator[str]:
+    """What an item refers to, and until when it waits."""
+    yield from (f"  refers   {item_text(referent)}" for referent in each.references)
+    if each.again_at is not None:
+        yield f"  waits    derived again at {each.again_at}, at the latest"
 
 
 def _item_object(by: Explaining, item: ItemKey, found: Sequence[ItemExplained]) -> dict[str, Any]:
@@ -245,6 +251,7 @@ def _item_object(by: Explaining, item: ItemKey, found: Sequence[ItemExplained]) 
             "now": contributions(each.route, each.expected),
             "stored": contributions(each.route, each.stored),
             **({"change": each.change} if each.change else {}),
+            **({"derived_again_at": each.again_at} if each.again_at else {}),
             **(
                 {"deltas": [{"delta": of.name, "status": of.status, "why": of.why} for of in each.deltas]}
                 if each.deltas

@@ -72,7 +72,7 @@ def jobs(opened: Session) -> Report:
         known.change(given.change[0], **_rate(given.change[1]))
     if given.end:
         known.end(given.end)
-    found = [_job_line(known, job) for job in known.all()] + list(fan_out_lines(runtime))
+    found = [_job_line(known, job) for job in known.all()] + list(fan_out_lines(runtime)) + list(wake_lines(runtime))
     lines = [text for _, text in found] or ["There are no jobs."]
     return Report(lines, [value for value, _ in found], bool(failures))
 
@@ -105,6 +105,26 @@ def keys_text(number: int, *, exported: bool = False, orphans_scanned: bool = Tr
 def handlers_text(handlers: Sequence[str]) -> str:
     """The handlers of a run in one line, or their number if they are many."""
     return ", ".join(handlers) if len(handlers) <= NAMED_MAX else f"{len(handlers)} handlers"
+
+
+def wake_lines(runtime: Runtime) -> Iterator[tuple[dict[str, Any], str]]:
+    """Each handler with items that wait for a visit, because their moment has come, as JSON and as text."""
+    if not runtime.application.asks_time:
+        return
+    from streamfold.batch.wakes import late_wakes  # few applications ask for the time
+
+    for each in late_wakes(runtime, [route for route in runtime.application.routes if route.asks_time]):
+        if each.stripes:
+            name, age = each.route.name, int(each.oldest_seconds)
+            runs = runtime.settings.runs(name, each.route.group)
+            found = {
+                "wakes": name,
+                "stripes": len(each.stripes),
+                "age_seconds": age,
+                "state": "late" if runs else "off",
+            }
+            why = "" if runs else ", not of this group, or off"
+            yield found, f"wakes of {name}: items wait for a visit since {_duration(age)}{why}"
 
 
 def fan_out_lines(runtime: Runtime) -> Iterator[tuple[dict[str, Any], str]]:

@@ -113,6 +113,12 @@ class ItemExplained(NamedTuple):
     stored_moments: str = ""
 
     @property
+    def again_at(self) -> str | None:
+        """When the item is derived again at the latest, because a moment comes; None if it does not wait."""
+        wake = self.stored_moments.split(",")[2].strip('"') if self.stored_moments else "null"
+        return None if wake == "null" else wake
+
+    @property
     def agrees(self) -> bool | None:
         """Whether both are equal; None for a handler without a ledger, or one that raises."""
         if self.error is not None or not self.route.kind.contributes:

@@ -35,7 +35,7 @@ from streamfold.records.images import hidden
 from streamfold.records.values import EXACT, WIDE, Number, alike, decode, is_zero, sortable
 from streamfold.routes.application import Application
 from streamfold.routes.route import Route
-from streamfold.runtime import Runtime
+from streamfold.runtime import MICROSECONDS, Runtime
 from streamfold.settings import Settings
 from streamfold.writes.guarded import RowKey
 
@@ -298,6 +298,8 @@ class RowsVerifier:
             tables, names = self.app.tables.values(), [route.name for route in self.routes]
             with closing(_Fold(tables, path, self.app.chains, actions_max=ACTIONS)) as folded:
                 folded.behind, folded.is_folded = self.engine, self._is_folded
+                if self.app.asks_time:
+                    folded.advance_clock(self.runtime.moment / MICROSECONDS)
                 runtime = self.runtime.on(folded, actions=ACTIONS, handlers=frozenset(names), parking=None)
                 reconciling = Pages(runtime, names)
                 self.found.failed = []
