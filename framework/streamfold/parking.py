@@ -14,7 +14,7 @@ from urllib.parse import urlsplit
 
 from streamfold.errors import ParkingError, RecordError, SettingsError, redacted, refusal
 from streamfold.records.values import CANONICAL, to_json
-from streamfold.settings.limits import CONNECT_SECONDS_MAX, READ_SECONDS_MAX, TRIES_MAX
+from streamfold.settings.limits import CONNECT_SECONDS_MAX, LANES_MAX, READ_SECONDS_MAX, TRIES_MAX
 from streamfold.settings.readers import is_loopback, make_private, read_path
 
 FORMAT = 1
@@ -225,6 +225,7 @@ def make_client(
         connect_timeout=CONNECT_SECONDS_MAX,
         read_timeout=READ_SECONDS_MAX,
         retries={"mode": "standard", "total_max_attempts": TRIES_MAX},
+        max_pool_connections=LANES_MAX,  # of calls side by side
     )
     try:
         return retry_closed(session(role).client(service, region, endpoint_url=endpoint_url, config=config))

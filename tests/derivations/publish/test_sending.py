@@ -2,6 +2,7 @@
 
 import json
 from collections import Counter
+from types import SimpleNamespace
 
 import pytest
 
@@ -69,6 +70,18 @@ def test_a_refused_message_fails_its_own_record_and_holds_the_later_ones_of_its_
     assert statuses(shop) == ["a", "d"]
     assert failed(report) == [records[1]["dynamodb"]["SequenceNumber"], records[2]["dynamodb"]["SequenceNumber"]]
     assert report.failures[1].held
+
+
+def test_a_parked_message_is_overtaken_by_the_later_ones_of_its_item(source):
+    parked = []
+    shop = Shop(
+        app_of(on_error="park", data=["new"]),
+        refuses=lambda each: RequestRefused("no") if '"status":"bad"' in each.data else None,
+    )
+    report = shop.deliver(*orders(source, 1, "a", "bad", "c"), parking=SimpleNamespace(park=parked.append))
+    assert not report.failures
+    assert statuses(shop) == ["a", "c"]
+    assert len(parked) == 1
 
 
 def test_a_redelivery_repeats_ids_and_no_other(source):
