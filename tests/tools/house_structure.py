@@ -63,6 +63,10 @@ FEATURES = {
             "cli/buckets.py",
         ),
     ),
+    "collections": Feature(
+        r"routes\.(?:parts|roots)|(?:commit|batch)\.collections|\b(?:route|part_keys)\.parts\b|\bgathers\b|\bgathering\b",
+        ("routes/parts.py", "routes/roots.py", "commit/collections.py", "batch/collections.py"),
+    ),
     "lives": Feature(r"(?i)\b(?:life|lives)\b", ("ledger/lives.py",)),
 }
 """Who writes a new feature enters it here, so that its maximum shows how far it is threaded through the house."""
