@@ -27,7 +27,7 @@ from tests.testing.streams import START, Part, Stream
 STREAM_FUNCTIONS = ("Projector", "Searcher")
 WATCHED = {
     **{name: (*alarms.OF_STREAM, *([alarms.ROWS_GONE] if name == "Projector" else [])) for name in STREAM_FUNCTIONS},
-    "Spreader": alarms.OF_QUEUE_FUNCTION,
+    "Spreader": (*alarms.OF_QUEUE_FUNCTION, alarms.WAKE_AGE),
     "Doorbell": alarms.OF_QUEUE,
     "Verifier": alarms.OF_VERIFIER,
     "Table": alarms.OF_TABLE,
@@ -35,7 +35,9 @@ WATCHED = {
 }
 NAMES = {f"{watched}{alarm.name}": (watched, alarm) for watched, own in WATCHED.items() for alarm in own}
 RESOURCES = load_template()["Resources"]
-THERE = {name: each for name, each in NAMES.items() if each[0] in RESOURCES}
+UNUSED = {"SpreaderWakesLate"}
+"""Alarms of handlers that the application of this repository has not: none asks for the time."""
+THERE = {name: each for name, each in NAMES.items() if each[0] in RESOURCES and name not in UNUSED}
 """Without those of a search or a queue that somebody left out."""
 MINUTE = 60
 
