@@ -287,8 +287,11 @@ class Route:
 
     @property
     def planned_from_ledger(self) -> bool:
-        """Whether its steps are planned from a read ledger item, and never on the assumption of what that has."""
-        return bool(self.lookups or self.parts or self.asks_time)
+        """Whether its steps are planned from a read ledger item, and never on the assumption of what that has.
+
+        A document is made of its parts anew at each change, as of its root: a search notes nothing about parts.
+        """
+        return bool(self.lookups or self.asks_time or (self.parts and self.kind.contributes))
 
     @property
     def reads_others(self) -> bool:
