@@ -238,7 +238,7 @@ def of_markers(routes: Iterable[Route]) -> Permissions:
 def _of_queue(routes: Iterable[Route]) -> Permissions:
     """The manifest, open fan-outs and their segments, and what the event source mapping of the queue asks for."""
     mapping = {Permission(f"sqs:{action}", QUEUE) for action in ("SendMessage", *QUEUE_ACTIONS)}
-    visits = any(route.planned_from_ledger or derivation(route).joins_items for route in routes)
+    visits = any(route.is_revisited or derivation(route).joins_items for route in routes)
     parking = {PARK} if visits else set()  # a visited item, or a row of a post, that its handler cannot process
     return dynamodb(STATE, "BatchGetItem", "Query", "PutItem", "DeleteItem") | mapping | parking
 

@@ -430,7 +430,7 @@ def messages_to(routes: Sequence[Route], to: str, opened: Mapping[str, Any]) -> 
 
 def fans_out(route: Route) -> bool:
     """Whether a route has work for the queue: it opens fan-outs, or has items visited when a moment comes."""
-    return derivation(route).fans_out or bool(route.lookups or route.asks_time)
+    return derivation(route).fans_out or route.is_revisited
 
 
 def reads_items(route: Route) -> bool:

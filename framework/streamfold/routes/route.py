@@ -294,6 +294,11 @@ class Route:
         return bool(self.lookups or self.asks_time or (self.parts and self.kind.contributes))
 
     @property
+    def is_revisited(self) -> bool:
+        """Whether its items are visited without a record: a referent changes, or a moment comes."""
+        return bool(self.lookups or self.asks_time)
+
+    @property
     def reads_others(self) -> bool:
         """Whether its function gets other items beside its own: referents or parts."""
         return bool(self.lookups or self.parts)

@@ -470,7 +470,7 @@ def look_up_referents(
     the counters' items hold are put too, where one was lost. Raises ``EngineError`` if a backlink cannot be put, or a
     referent cannot be read.
     """
-    looking = [each for each in runs if each.root.route.planned_from_ledger]
+    looking = [each for each in runs if each.root.route.is_revisited]
     if not looking:
         return
     from streamfold.commit.referents import Asked, lacking_backlinks, look_up  # few searches look others up

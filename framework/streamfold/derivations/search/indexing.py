@@ -367,7 +367,7 @@ class Indexing:
             Counter(
                 key,
                 new=root.is_new and not again,
-                expires=not (keeps_ids(root.route) or root.route.planned_from_ledger),
+                expires=not (keeps_ids(root.route) or root.route.is_revisited),
             )
             for key, root in keys.items()
         ]

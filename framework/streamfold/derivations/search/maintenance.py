@@ -98,7 +98,7 @@ class Copying:
     def _numbered(self, roots: Sequence[Root]) -> list[RootRun]:
         """The roots with the numbers of their counters, which are raised if ids or references are kept."""
         keys = {document_key(self.runtime.application.name, root.route.name, root.item): root for root in roots}
-        kept = [key for key, root in keys.items() if keeps_ids(root.route) or root.route.planned_from_ledger]
+        kept = [key for key, root in keys.items() if keeps_ids(root.route) or root.route.is_revisited]
         found = self.runtime.engine.read_state(keys.keys() - kept, consistent=True) if len(kept) < len(keys) else {}
         if kept:
             counters = [Counter(key, expires=False) for key in kept]
