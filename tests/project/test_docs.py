@@ -360,8 +360,8 @@ def test_the_comparison_is_one_screen_and_each_row_of_others_has_a_source() -> N
     text = (ROOT / "docs/comparison.md").read_text("utf-8")
     assert len(text.splitlines()) <= 30
     rows = [line for line in text.splitlines() if line.startswith("| ")][2:]
-    assert len(rows) == 6
-    for row in rows[1:5]:
+    assert len(rows) == 7
+    for row in rows[1:6]:
         assert "https://" in row
 
 
