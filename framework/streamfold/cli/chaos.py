@@ -27,7 +27,7 @@ OWN = ("--runs", "--seed", "--faults")
 REFUSED = (
     *("--state", "--fresh", "--engine", "--endpoint-url", "--batch-size", "--dry-run", "--force", "--external"),
     *("--park", "--put-sources", "--create-tables", "--search-url", "--yes", "--samples", "--cost"),
-    *("--price-read", "--price-write"),
+    *("--price-read", "--price-write", "--until"),
 )
 """Options of a replay about writing and external calls: runs under faults do neither."""
 CHAOS_OPTIONS = (

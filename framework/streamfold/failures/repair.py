@@ -169,9 +169,10 @@ class Repair:
     def _named(self, work: Work) -> NamedRows:
         """The rows that the images of records name: an interrupted attempt may have left them empty or incomplete."""
         named, route = NamedRows(), work.route
+        at = self.runtime.moment if route.asks_time else None
         for image in images(work.changes):
             # An image on which the handler raises contributed nothing.
-            rows = derived(route, image, work.fields, self.runtime.known.schema, self.runtime.moment).rows
+            rows = derived(route, image, work.fields, self.runtime.known.schema, at).rows
             named.add(self.runtime.application.name, route, work.item, rows)
         return named
 

@@ -21,7 +21,6 @@ from streamfold.records.change import TIME_TO_LIVE, Change, Origin
 from streamfold.records.envelope import Origins
 from streamfold.records.sources import newest_sources
 from streamfold.records.values import decode
-from streamfold.replay.local import process
 from streamfold.routes.moments import GivenMoment, Now, microseconds_of
 from streamfold.settings import Settings
 from streamfold.testing.items import HandlerFails, TwinError
@@ -245,6 +244,8 @@ class Twin:
         self._raise(self._processed([]))
 
     def _processed(self, records: list[TwinRecord]) -> list[Failure]:
+        from streamfold.replay.local import process  # it brings the store of state files
+
         return process(self.app, records, self.engine, Settings(), opened=self._opened)
 
     def _raise(self, failures: Iterable[Failure]) -> None:

@@ -303,7 +303,7 @@ def changes_nothing(root: Root) -> bool:
     Every change is compared, not the first and the last only: of two changes that cancel each other out, one may have
     been indexed alone. With a part, a lookup, an unknown image or a handler that raises, nothing is skipped.
     """
-    if root.route.planned_from_ledger:
+    if root.route.reads_others or root.route.asks_time:
         return False
     return all(_is_equal(root, change) for change in root.changes)
 
@@ -332,7 +332,7 @@ def previewed(root: Root, settings: Settings) -> list[Preview]:
     Those of parts, of looked up items, or of an unknown image are only named.
     """
     newest = max(root.changes, key=lambda change: change.version_text)
-    if root.route.planned_from_ledger or newest.item != root.item or not newest.has_new:
+    if root.route.reads_others or root.route.asks_time or newest.item != root.item or not newest.has_new:
         return [Preview(str(root))]
     with ItemFault() as fault, localcontext(EXACT):
         return _documents(root, newest.new, settings)
