@@ -25,6 +25,7 @@ from streamfold.routes.shipped_aggregates import Average, Collect, Count, Distin
 
 if TYPE_CHECKING:
     from streamfold.commit.outcome import Failure
+    from streamfold.derivations.timers.timer import Timer
     from streamfold.routes.local_days import local_day, local_day_bounds, local_month, local_week
     from streamfold.routes.moments import Now
     from streamfold.routes.typed import TypedChange
@@ -33,7 +34,7 @@ __all__ = [
     # what is declared
     "App", "Router", "Key", "Table",
     # what a handler gets
-    "Change", "Item", "Part", "Parts", "TypedChange", "Version",
+    "Change", "Item", "Part", "Parts", "Timer", "TypedChange", "Version",
     # what a handler returns or yields
     "Row", "Put", "Add", "Delete", "Document",
     # what a handler gets beside its item
@@ -61,6 +62,10 @@ def __getattr__(name: str) -> Any:
         from streamfold.commit.outcome import Failure
 
         return Failure
+    if name == "Timer":
+        from streamfold.derivations.timers.timer import Timer
+
+        return Timer
     if name == "TypedChange":
         from streamfold.routes.typed import TypedChange
 

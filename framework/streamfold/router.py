@@ -9,7 +9,7 @@ from streamfold.derivations.external.kind import EXTERNAL
 from streamfold.derivations.external.options import ExternalOptions, external_options, refuse_limits
 from streamfold.derivations.index.kind import INDEX
 from streamfold.derivations.index.unique import OnConflict, Unique, checked_unique, conflict_routes
-from streamfold.derivations.on.kind import ON, Filter, OnOptions, checked_filter, no_targets
+from streamfold.derivations.on.kind import ON, Filter, GivesMoment, OnOptions, checked_filter, no_targets
 from streamfold.derivations.publish.declaration import PublishDeclarations
 from streamfold.derivations.view.kind import VIEW, ViewOptions
 from streamfold.derivations.view.shards import checked_shards
@@ -123,7 +123,9 @@ class Router(ItemDeclarations, ReaderDeclarations, PublishDeclarations):
             return targets, checked_unique(unique, by, on_conflict, smallest, ties, targets, at)
 
         reads = GivenReads((lookup, inline), (parts, optional))
-        return self._decorator("index", INDEX, sources, common, made, beside=conflict_routes, reads=reads)
+        return self._decorator(
+            "index", INDEX, sources, common, made, added=lambda route: (route, *conflict_routes(route)), reads=reads
+        )
 
     @overload
     def on(
@@ -152,11 +154,12 @@ class Router(ItemDeclarations, ReaderDeclarations, PublishDeclarations):
         events: Collection[Event] = EVENTS,
         changed: Collection[str] = (),
         expired: bool | None = None,
+        at: GivesMoment | None = None,
         at_once: int = 1,
         per_second: float | None = None,
         **common: Unpack[CommonOptions],
     ) -> Callable[[Any], Any]:
-        """Declares what happens on every change.
+        """Declares what happens on every change, or with ``at`` once at a moment of each item.
 
         The function gets the ``Change`` and returns or yields a ``Put``, ``Add`` or ``Delete``, several of them, or
         None. ``events`` (INSERT, MODIFY, REMOVE), ``changed`` (any of these attributes differs) and ``expired``
@@ -165,18 +168,29 @@ class Router(ItemDeclarations, ReaderDeclarations, PublishDeclarations):
         It runs at least once for a change, and rarely twice; a replay calls it only on request. Up to ``at_once``
         calls, of different items, run at the same time, and a process begins at most ``per_second`` calls in a second.
         See ``streamfold docs how/call-a-slow-api``.
+
+        ``at`` is a function of the item that gives its moment, or None. The function then gets a ``Timer``, the item as
+        it is at that moment and the moment, and takes effect once for each moment of an item, at that moment or soon
+        after it. See ``streamfold docs moments``.
         """
         check_call(self, "on", sources)
 
-        def made(_: Keys, at: str) -> tuple[Keys, Filter | ExternalOptions]:
-            targets = no_targets(into, at) if external else target_keys(into, at)
-            chosen = checked_filter(events, changed, at, expired=expired)
+        def made(_: Keys, where: str) -> tuple[Keys, Filter | ExternalOptions]:
+            targets = no_targets(into, where) if external else target_keys(into, where)
+            chosen = checked_filter(events, changed, where, expired=expired) if timed is None else timed.chosen(where)
             if external:
-                return targets, external_options(chosen, at_once, per_second, at)
-            refuse_limits(at_once, per_second, at)
+                return targets, external_options(chosen, at_once, per_second, where)
+            refuse_limits(at_once, per_second, where)
             return targets, chosen
 
-        return self._decorator("on", EXTERNAL if external else ON, sources, common, made)
+        kind = EXTERNAL if external else ON
+        if at is None:
+            timed = None
+            return self._decorator("on", kind, sources, common, made)
+        from streamfold.derivations.timers.kind import Moments  # few applications have timers
+
+        timed = Moments(at, {"events": events, "changed": changed, "expired": expired})
+        return self._decorator("on", kind, sources, common, made, added=timed.routes)
 
     def attributes(
         self,

@@ -150,8 +150,8 @@ class VisitTimes(Protocol):
         """The time before which a handler is not called. ``since``: that of its ledger item."""
         ...
 
-    def held(self, times: "Times") -> "Times":
-        """The moments of a call, with what becomes of the wake."""
+    def held(self, times: "Times", of: "HandlerOfItem") -> "Times":
+        """The moments of a call of a handler on an item, with what becomes of the wake."""
         ...
 
     def kept(self, read: Visit, route: Route, version: str) -> Step | None:
@@ -300,7 +300,7 @@ class Visits(ImageSource):
             idle = tuple(self.idle.get((item, route.name), ()))
             expects = route.name not in emptying
             if times is not None and self.moments is not None:
-                times = self.moments.held(times)
+                times = self.moments.held(times, (item, route.name))
             steps.append(Step(route, version, None, after, expects, own.references, idle, times))
         visit.keep(steps)
         return failures

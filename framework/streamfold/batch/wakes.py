@@ -90,6 +90,7 @@ class AtWakes:
     wakes: Mapping[HandlerOfItem, Wake]
     releases: bool = False  # the second visit, behind rows that were finished
     put_off: Mapping[HandlerOfItem, PutOff] = field(default_factory=dict)
+    called: dict[HandlerOfItem, int] = field(default_factory=dict)  # moments at which handlers were called once
 
     def visits(self, read: Visit) -> bool:
         if read.unit is not None:  # it was refused: it is visited as it is now, whatever its wake is
@@ -103,8 +104,9 @@ class AtWakes:
     def since(self, read: Visit, route: Route, since: int | None) -> int | None:
         return max(since or 0, self.wakes[read.item, route.name].moment)
 
-    def held(self, times: Times) -> Times:
-        return times._replace(holds=True, holds_rows=not self.releases)
+    def held(self, times: Times, of: HandlerOfItem) -> Times:
+        called_at = self.called.get(of)
+        return times._replace(holds=not times.once, holds_rows=not self.releases, called_at=called_at)
 
     def kept(self, read: Visit, route: Route, version: str) -> Step | None:
         each = self.put_off.get((read.item, route.name))
@@ -137,7 +139,7 @@ class PresentTime:
     def since(self, read: Visit, route: Route, since: int | None) -> int | None:  # noqa: ARG002 - of the protocol
         return None
 
-    def held(self, times: Times) -> Times:
+    def held(self, times: Times, of: HandlerOfItem) -> Times:  # noqa: ARG002 - alike for each
         return times._replace(renews=True)
 
     def kept(self, read: Visit, route: Route, version: str) -> Step | None:  # noqa: ARG002 - its rows are derived
@@ -212,7 +214,12 @@ class WakeVisits:
         """The outcome of visits, and the handlers of items whose wakes may still be in place because of their rows."""
         self.runtime.begin()
         visits, units, outcome = Visits(runtime=self.runtime, gets=False, moments=moments), list[Unit](), Outcome()
-        for visit in visits.read(self._wanted(wakes)):
+        read = visits.read(self._wanted(wakes))
+        if any(derivation(each.route).calls_once(each.route) for each in wakes):
+            from streamfold.batch.timers import call_once  # few applications have timers
+
+            outcome += call_once(visits, read, moments.called)
+        for visit in read:
             outcome.failed += visit.failed
             if visit.steps:
                 units.append(visits.unit(visit, visit.steps))
@@ -306,7 +313,12 @@ def _held(unit: Unit, moments: AtWakes) -> Iterator[HandlerOfItem]:
 def asking(runtime: Runtime) -> list[Route]:
     """The handlers of this process that ask for the time."""
     routes = [route for route in runtime.application.routes if route.asks_time]
-    return [route for route in routes if runtime.settings.runs(route.name, route.group)]
+    off = runtime.settings.handlers_off  # also of the handler that a visit calls
+    return [
+        route
+        for route in routes
+        if runtime.settings.runs(route.name, route.group) and derivation(route).calls_once(route) not in off
+    ]
 
 
 def listed(runtime: Runtime, route: Route, partition: str, after: str, to: int, most: int = PAGE) -> list[HandlerWake]:

@@ -111,6 +111,8 @@ def of_route(route: Route, function: Role) -> Permissions:
     """The permissions of a route in a function or for a person, beside those that all of them take."""
     kind = derivation(route)
     if function.kind == "stream":
+        if not kind.subscriptions(route):  # no change reaches it: the function behind the queue calls its handler
+            return NO_CALLS
         return kind.process_calls(route) | _of_others(route) | _of_fan_outs(route)
     if function.kind == "queue":
         calls = kind.process_calls(route) | _of_others(route) | _of_wakes(route)

@@ -70,10 +70,10 @@ class Declarations:
         common: CommonOptions,
         made: Made,
         *,
-        beside: Callable[[Route], Sequence[Route]] = lambda _: (),
+        added: Callable[[Route], Sequence[Route]] = lambda route: (route,),
         reads: GivenReads = NO_READS,
     ) -> Callable[[T], T]:
-        """A decorator that adds the route of its handler, and further routes ``beside`` it."""
+        """A decorator that adds the routes of its handler: ``added`` makes them of its own one."""
         check_options(name, common)
 
         def declare(handler: Any) -> Any:
@@ -82,7 +82,7 @@ class Declarations:
             else:
                 check_handler(handler, name)
             route = declared_route(name, kind, sources, common, made, source_line(handler), handler, reads=reads)
-            self._add(route, *beside(route))
+            self._add(*added(route))
             return handler
 
         return declare

@@ -257,6 +257,14 @@ class Derivation(Kind):
         """The right results of a route, from its declaration alone: proofs compare with them."""
         raise NotImplementedError(f"Kind {self} has no method expected, which proofs compare with.")
 
+    def calls_once(self, route: Route) -> str:
+        """The name of the handler that a visit at a moment of an item calls once; "" for a route that derives rows."""
+        return ""
+
+    def called_later(self, route: Route) -> bool:
+        """Whether the function behind the queue calls its handler: the route has work for the queue."""
+        return self.fans_out or route.is_revisited
+
     def as_read(self, route: Route, rows: Stored, stored: Stored, history: History) -> Stored:
         """Derived rows as readers of this route see them, if they differ from the stored rows.
 
@@ -430,7 +438,7 @@ def messages_to(routes: Sequence[Route], to: str, opened: Mapping[str, Any]) -> 
 
 def fans_out(route: Route) -> bool:
     """Whether a route has work for the queue: it opens fan-outs, or has items visited when a moment comes."""
-    return derivation(route).fans_out or route.is_revisited
+    return derivation(route).called_later(route)
 
 
 def reads_items(route: Route) -> bool:
@@ -503,7 +511,8 @@ def _derived_at(route: Route, image: Image, fields: Fields, schema: Schema, at: 
         from streamfold.commit.outcome import explained
 
         return Derived({}, explained(route, fault.error))
-    return Derived(rows, None, Times(at, now.came_microseconds, now.next_microseconds))
+    times = Times(at, now.came_microseconds, now.next_microseconds, once=derivation(route).calls_once(route) != "")
+    return Derived(rows, None, times)
 
 
 class Expiring(Contributing):

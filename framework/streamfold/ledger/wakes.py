@@ -43,6 +43,8 @@ one visit an hour.
 """
 VISITED_WITHIN_SECONDS = 600
 """A wake that is later than this raises an alarm (``deploy.alarms``)."""
+CALLED_ONCE = '{"once":"1"}]'
+"""How the moments of a timer end whose handler was called."""
 DELAY, FIRST_MOMENT = "delay", "first"
 """In the text of a wake that was put off: by how many seconds, and the moment of the first wake, epoch seconds."""
 
@@ -58,6 +60,8 @@ class Times(NamedTuple):
     renews: bool = False  # a repair: the wake is put again, in case it was lost
     put_off_seconds: int = 0  # the handler raised: the wake comes so much later
     first: int | None = None  # then: the moment of the first wake
+    once: bool = False  # of a handler that is called once at the one moment that was asked for
+    called_at: int | None = None  # then: the moment at which the visit has called it
 
 
 class Waits(NamedTuple):
@@ -65,6 +69,7 @@ class Waits(NamedTuple):
 
     since: int | None = None
     wake: int | None = None
+    once: bool = False  # a handler was called once at SINCE: the ledger item is kept, and it is not called again
 
     @classmethod
     def of(cls, text: str) -> "Waits":
@@ -74,7 +79,8 @@ class Waits(NamedTuple):
             return cls()
         try:
             _, since, wake, *_ = array.strip("[]").split(",")
-            return cls(*(None if each == "null" else moment_microseconds(each.strip('"')) for each in (since, wake)))
+            moments = [None if each == "null" else moment_microseconds(each.strip('"')) for each in (since, wake)]
+            return cls(moments[0], moments[1], array.endswith(CALLED_ONCE))
         except (HandlerError, ValueError):
             raise damaged("A ledger item") from None
 
@@ -83,14 +89,31 @@ class Waits(NamedTuple):
         """The array in a contribution's text; "" if there is no moment."""
         if self.since is None and self.wake is None:
             return ""
-        return f'["{WAITS}",{_quoted(self.since)},{_quoted(self.wake)},{{}}]'
+        end = CALLED_ONCE if self.once else "{}]"
+        return f'["{WAITS}",{_quoted(self.since)},{_quoted(self.wake)},{end}'
 
     def after(self, times: Times) -> "Waits":
         """What is stored behind a call. A wake that is early, and has not come, stays."""
+        if times.once:
+            return self._after_once(times)
         wake = times.next
         if self.wake is not None and wake is not None and self.wake > times.at:
             wake = min(self.wake, wake)
         return Waits(times.came, wake)
+
+    def _after_once(self, times: Times) -> "Waits":
+        """Behind a call for the moment of a timer. One that came has a wake too, until a visit has called the handler:
+        only visits call it, because a wake outlives a process that dies before the call.
+        """
+        moment = times.came if times.next is None else times.next
+        if moment is None:
+            return Waits()
+        if moment == times.called_at or (self.once and self.since == moment):
+            return Waits(moment, None, once=True)
+        if self.wake is None or self.wake <= times.at:
+            return Waits(None, moment)
+        # A wake that was put off has the moment beside it, and stays.
+        return self if self.since == moment else Waits(None, min(self.wake, moment))
 
 
 def waits_after(text: str, times: Times | None, *, asks_time: bool, holds: bool = False) -> Waits:

@@ -43,7 +43,7 @@ ITEMS_GIVEN = ("item", "parts")
 """What a handler that looks others up gets before these."""
 ITEM_ALONE = ("Item", "Mapping", "dict")
 """Annotations of an item that take no None."""
-PLAIN_SUBJECTS = (*ITEM_ALONE, "Any", "Change", "Parts")
+PLAIN_SUBJECTS = (*ITEM_ALONE, "Any", "Change", "Timer", "Parts")
 """Annotations of what a handler gets undecoded."""
 CHECKED = {name for names in ACCEPTED.values() for name in names} | {"float", "bool", "list", "dict"}
 BYTES = 2

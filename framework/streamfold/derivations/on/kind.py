@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection
+from collections.abc import Callable, Collection
 from functools import cached_property
 from typing import TYPE_CHECKING, Any, NamedTuple, get_args
 
@@ -12,10 +12,10 @@ from streamfold.records.change import EVENTS, Event
 from streamfold.routes.checks import check_view
 from streamfold.routes.declaration import CommonOptions
 from streamfold.routes.effects import Add, Delete, Put
-from streamfold.routes.route import NamedAttribute
+from streamfold.routes.route import NamedAttribute, Subscription
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterator, Sequence
+    from collections.abc import Iterator, Sequence
 
     from streamfold.commit.plan import Unit
     from streamfold.derivations.calls import Permissions
@@ -28,6 +28,9 @@ if TYPE_CHECKING:
     from streamfold.routes.route import Needs, Route
     from streamfold.runtime import Runtime
 
+GivesMoment = Callable[[Any], Any]
+"""A function of an item that gives its moment, as ``routes.moments.GivenMoment`` describes it, or None."""
+
 
 class Filter(NamedTuple):
     """The changes that an ``on`` handler wants."""
@@ -35,6 +38,11 @@ class Filter(NamedTuple):
     events: frozenset[Event] = frozenset(EVENTS)
     changed: frozenset[str] = frozenset()  # any of these attributes differs
     expired: bool | None = None  # deleted by time to live, or not; None for both
+
+    @property
+    def is_timed(self) -> bool:
+        """Whether the handler is called at moments of items (``at=``), and for no change."""
+        return self.events.isdisjoint(EVENTS)
 
     def takes(self, change: Change) -> bool:
         if change.event not in self.events or (self.expired is not None and change.expired != self.expired):
@@ -50,6 +58,12 @@ def filter_of(route: Route) -> Filter:
 
 class OnChanges(Derivation):
     """A kind whose handlers see each change, in order: a failing change holds the later ones of its item."""
+
+    def subscriptions(self, route: Route) -> tuple[Subscription, ...]:
+        return () if filter_of(route).is_timed else super().subscriptions(route)
+
+    def called_later(self, route: Route) -> bool:
+        return filter_of(route).is_timed
 
     def needs(self, route: Route) -> Needs:
         return "both" if filter_of(route).changed else "keys"
@@ -131,6 +145,10 @@ class On(OnChanges):
         return "applied" if engine.read_state([key], consistent=True) else "no claim: not applied, or long ago"
 
     def expected(self, route: Route, history: History) -> Expected:
+        if filter_of(route).is_timed:  # how many moments an item has had depends on when somebody looked
+            from streamfold.derivations.expected import Expected
+
+            return Expected()
         from streamfold.derivations.on.effects import expected
 
         return expected(route, history)
@@ -145,6 +163,7 @@ class OnOptions(CommonOptions, total=False):
     events: Collection[Event]
     changed: Collection[str]
     expired: bool | None
+    at: GivesMoment | None
 
 
 def checked_filter(events: Collection[Event], changed: Collection[str], at: str, *, expired: bool | None) -> Filter:

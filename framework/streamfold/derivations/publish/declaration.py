@@ -4,12 +4,13 @@ from collections.abc import Callable, Collection, Mapping
 from typing import Any, TypeVar, Unpack
 
 from streamfold.derivations.declarations import Declarations, check_call
-from streamfold.derivations.on.kind import checked_filter
+from streamfold.derivations.on.kind import GivesMoment, checked_filter
 from streamfold.derivations.publish.kind import PUBLISH
 from streamfold.derivations.publish.options import AT_ONCE, SECTIONS, Published, check_publisher, checked_published
 from streamfold.keys.key import Key
 from streamfold.records.change import EVENTS, Event
 from streamfold.routes.declaration import CommonOptions, Keys, caller, check_options, declared_route, source_line
+from streamfold.routes.route import Route
 
 DataHandler = TypeVar("DataHandler", bound=Callable[..., Mapping[str, Any] | None])
 """A function of a publisher: it gets a change, and returns the data of its message, or None."""
@@ -26,6 +27,7 @@ class PublishDeclarations(Declarations):
         events: Collection[Event] = EVENTS,
         changed: Collection[str] = (),
         expired: bool | None = None,
+        at: GivesMoment | None = None,
         source: str | None = None,
         redact: Collection[str] = (),
         data: Collection[str] = SECTIONS,
@@ -47,10 +49,17 @@ class PublishDeclarations(Declarations):
         attributes that are sent beside the message for filter policies, ``data_version`` the version of the data.
         ``large`` is the place, ``s3://BUCKET/PREFIX``, of data that the destination does not take. The same change has
         the same id at every delivery; ``once=True`` keeps a claim besides, so that no later delivery sends it again.
+        With ``at``, a function of the item that gives its moment, a message is sent once for each moment of an item, and
+        the function gets a ``Timer``, as in ``on``.
         ``at_once`` is the number of requests side by side, ``per_second`` the requests of a process in a second. See
         ``streamfold docs publish``.
         """
         check_call(self, "publish", sources)
+        timed = None
+        if at is not None:
+            from streamfold.derivations.timers.kind import Moments  # few applications have timers
+
+            timed = Moments(at, {"events": events, "changed": changed, "expired": expired})
         given: dict[str, Any] = {
             "to": to,
             "type": type,
@@ -65,13 +74,17 @@ class PublishDeclarations(Declarations):
             "per_second": per_second,
         }
 
-        def made(keys: Keys, at: str, *, has_handler: bool = False) -> tuple[Keys, Published]:
-            wanted = checked_filter(events, changed, at, expired=expired)
-            return (), checked_published(at, keys, wanted, given, has_handler=has_handler)
+        def made(keys: Keys, where: str, *, has_handler: bool = False) -> tuple[Keys, Published]:
+            wanted = checked_filter(events, changed, where, expired=expired) if timed is None else timed.chosen(where)
+            return (), checked_published(where, keys, wanted, given, has_handler=has_handler)
+
+        def add(route: Route) -> list[Route]:
+            routes = [route] if timed is None else [*timed.routes(route)]
+            self._add(*routes)
+            return routes
 
         check_options("publish", common)
-        route = declared_route("publish", PUBLISH, sources, common, made, caller(1))
-        self._add(route)
+        standard = add(declared_route("publish", PUBLISH, sources, common, made, caller(1)))
 
         def declare(handler: DataHandler) -> DataHandler:
             where = source_line(handler)
@@ -85,9 +98,9 @@ class PublishDeclarations(Declarations):
                 where,
                 handler,
             )
-            if route in self.routes:  # the function takes the place of the standard envelope
-                self.routes.remove(route)
-            self._add(of_handler)
+            # The function takes the place of the standard envelope.
+            self.routes[:] = [each for each in self.routes if each not in standard]
+            add(of_handler)
             return handler
 
         return declare

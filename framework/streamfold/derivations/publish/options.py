@@ -88,7 +88,7 @@ class Published(NamedTuple):
     once: bool = False  # a claim keeps a later delivery from sending again
 
     def type_of(self, event: Event) -> str:
-        return self.type.replace("{event}", EVENT_NAMES[event])
+        return self.type.replace("{event}", EVENT_NAMES.get(event, ""))  # a moment has none
 
 
 def published_of(route: Route) -> Published:
@@ -117,6 +117,8 @@ def checked_published(
             f"publish at {at} has redact={shown!r}: the key is the subject of each message, in clear. Leave the names "
             "out, and keep what is to be redacted out of keys."
         )
+    if wanted.is_timed:
+        sections = _sections_at_moments(sections, given["type"], at)
     from streamfold.derivations.outside_calls import checked_limits  # which waits: only a publisher imports it
 
     return Published(
@@ -132,6 +134,21 @@ def checked_published(
         limits=checked_limits(given["at_once"], given["per_second"], at),
         once=_switch(given["once"], at),
     )
+
+
+def _sections_at_moments(sections: Collection[str], type_: Any, at: str) -> tuple[str, ...]:
+    """What the standard envelope has at a moment of an item: the item. Raises as ``checked_published``."""
+    if "{event}" in str(type_):
+        raise DeclarationError(
+            f"publish at {at} has at= and type={type_!r}: at a moment nothing is inserted, modified or removed. Name "
+            'the moment, type="cart.abandoned".'
+        )
+    if set(sections) not in ({*SECTIONS}, {"new"}):
+        raise DeclarationError(
+            f"publish at {at} has at= and data={list(sections)!r}: at a moment nothing changes. Leave data out; the "
+            "message has the item as it is then, new."
+        )
+    return ("new",)
 
 
 def _destination(to: Any, at: str) -> NamedDestination:
