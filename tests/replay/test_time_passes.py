@@ -14,6 +14,7 @@ from streamfold.routes.moments import moment_microseconds
 from streamfold.runtime import Runtime
 from streamfold.settings import Settings
 from tests.helpers.records import item, record
+from tests.helpers.timer_walks import timers
 from tests.helpers.woken import EACH, START, active, at, best, chain, counted, leaders, made, overdue, tiers
 
 HISTORIES, HISTORIES_CI = 3, 40
@@ -96,6 +97,37 @@ def test_rows_at_the_end_are_those_of_the_declarations_then(handler, until):
     with at_moment(moment_microseconds(at(end))):
         expected = expected_all(app, [origins.change(each) for each in records])
     assert stored_rows(app, engine.rows.items()) == expected
+
+
+def calls_of(engine):
+    """The moments at which handlers were called, by item."""
+    found = {key[1:]: int(row["times"]["N"]) for key, row in engine.rows.items() if key[1].startswith("CALLED")}
+    assert set(found.values()) <= {1}
+    return {(pk.removeprefix("CALLED#"), sk.removeprefix("AT#")) for pk, sk in found}
+
+
+def expected_calls(records, end):
+    """A moment is called if its item has it at the time of its next record, or at the end; the moment comes first."""
+    calls, has = set(), {}
+    for each in [*records, None]:
+        now = end if each is None else int(each["dynamodb"]["ApproximateCreationDateTime"])
+        calls |= {(name, due[11:19]) for name, due in has.items() if due and due <= at(now - START)}
+        if each is not None:
+            new = each["dynamodb"].get("NewImage", {})
+            name = each["dynamodb"]["Keys"]["PK"]["S"].removeprefix("TICKET#")
+            has[name] = new["due_at"]["S"] if new.get("status") == {"S": "open"} else None
+            if has[name] and has[name] <= at(now - START):
+                calls.add((name, has[name][11:19]))
+    return calls
+
+
+@pytest.mark.parametrize("seed", range(8))
+@pytest.mark.parametrize("size", [1, 12])
+def test_handlers_are_called_at_their_own_moments_whatever_the_size_of_batches(seed, size):
+    records = records_of(seed, 16)
+    end = int(records[-1]["dynamodb"]["ApproximateCreationDateTime"]) + 40
+    engine = replayed(made(timers), records, size, moment_microseconds(at(end - START)))
+    assert calls_of(engine) == expected_calls(records, end)
 
 
 def test_attributes_follow_time_until_a_moment():

@@ -27,7 +27,7 @@ from streamfold.commit.plan import Plan, pack
 from streamfold.derivations.derivation import Finishing, Planned, Planning, Work, derivation
 from streamfold.derivations.timers.timer import TimerChange
 from streamfold.ledger.step import Step
-from streamfold.ledger.wakes import Waits
+from streamfold.ledger.wakes import Times, Waits
 from streamfold.records.change import Change
 from streamfold.routes.route import SOURCE, Route
 from streamfold.runtime import Runtime
@@ -86,6 +86,26 @@ def call_once(visits: Visits, read: Sequence[Visit], called: dict[HandlerOfItem,
     return outcome
 
 
+class PastIsUsed:
+    """What pages of backfills and rebuilds do with moments: the past ones of items that the ledger does not know count
+    as used. A handler that is new would else be called for each old item.
+    """
+
+    def visits(self, read: Visit) -> bool:  # noqa: ARG002 - each is visited
+        return True
+
+    def since(self, read: Visit, route: Route, since: int | None) -> int | None:  # noqa: ARG002 - of the protocol
+        return since
+
+    def held(self, times: Times, read: Visit, route: Route) -> Times:
+        contribution = read.found.contributions.get(route.name)
+        is_known = contribution is not None and contribution.text != ""
+        return times if is_known or not times.once else times._replace(called_at=times.came)
+
+    def kept(self, read: Visit, route: Route, version: str) -> Step | None:  # noqa: ARG002 - each is called
+        return None
+
+
 def due_timer(runtime: Runtime, visit: Visit, step: Step) -> DueTimer | None:
     """The timer of a step whose moment has come, unless its handler was called; None for other steps."""
     times = step.times
@@ -95,7 +115,7 @@ def due_timer(runtime: Runtime, visit: Visit, step: Step) -> DueTimer | None:
     if waits.once and waits.since == times.came:
         return None
     application, item = runtime.application, visit.item
-    name = derivation(step.route).calls_once(step.route)
+    name = step.route.kind.calls_once(step.route)
     handler = next(route for route in application.routes if route.name == name)
     change = TimerChange(item, application.tables[item[0]], visit.source, times.came)
     return DueTimer(visit, step, change, handler)

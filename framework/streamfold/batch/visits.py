@@ -150,7 +150,7 @@ class VisitTimes(Protocol):
         """The time before which a handler is not called. ``since``: that of its ledger item."""
         ...
 
-    def held(self, times: "Times", of: "HandlerOfItem") -> "Times":
+    def held(self, times: "Times", read: Visit, route: Route) -> "Times":
         """The moments of a call of a handler on an item, with what becomes of the wake."""
         ...
 
@@ -300,7 +300,7 @@ class Visits(ImageSource):
             idle = tuple(self.idle.get((item, route.name), ()))
             expects = route.name not in emptying
             if times is not None and self.moments is not None:
-                times = self.moments.held(times, (item, route.name))
+                times = self.moments.held(times, visit, route)
             steps.append(Step(route, version, None, after, expects, own.references, idle, times))
         visit.keep(steps)
         return failures

@@ -104,8 +104,8 @@ class AtWakes:
     def since(self, read: Visit, route: Route, since: int | None) -> int | None:
         return max(since or 0, self.wakes[read.item, route.name].moment)
 
-    def held(self, times: Times, of: HandlerOfItem) -> Times:
-        called_at = self.called.get(of)
+    def held(self, times: Times, read: Visit, route: Route) -> Times:
+        called_at = self.called.get((read.item, route.name))
         return times._replace(holds=not times.once, holds_rows=not self.releases, called_at=called_at)
 
     def kept(self, read: Visit, route: Route, version: str) -> Step | None:
@@ -115,7 +115,9 @@ class AtWakes:
         contribution = read.found.contributions.get(route.name)
         text, times = contribution.text if contribution else "", None
         if self._names(read, route):
-            wake, since = each.wake, Waits.of(text).since
+            # A step that comes meanwhile knows by its moment that a timer was put off.
+            wake, once = each.wake, route.kind.calls_once(route)
+            since = each.wake.first_moment if once else Waits.of(text).since
             at = max(self.runtime.moment, wake.moment)
             later = None if each.is_parked else at + wake.next_delay_seconds * MICROSECONDS
             times = Times(at, since, later, put_off_seconds=wake.next_delay_seconds, first=wake.first_moment)
@@ -139,7 +141,7 @@ class PresentTime:
     def since(self, read: Visit, route: Route, since: int | None) -> int | None:  # noqa: ARG002 - of the protocol
         return None
 
-    def held(self, times: Times, of: HandlerOfItem) -> Times:  # noqa: ARG002 - alike for each
+    def held(self, times: Times, read: Visit, route: Route) -> Times:  # noqa: ARG002 - alike for each
         return times._replace(renews=True)
 
     def kept(self, read: Visit, route: Route, version: str) -> Step | None:  # noqa: ARG002 - its rows are derived
@@ -215,7 +217,7 @@ class WakeVisits:
         self.runtime.begin()
         visits, units, outcome = Visits(runtime=self.runtime, gets=False, moments=moments), list[Unit](), Outcome()
         read = visits.read(self._wanted(wakes))
-        if any(derivation(each.route).calls_once(each.route) for each in wakes):
+        if any(each.route.kind.calls_once(each.route) for each in wakes):
             from streamfold.batch.timers import call_once  # few applications have timers
 
             outcome += call_once(visits, read, moments.called)
@@ -317,7 +319,7 @@ def asking(runtime: Runtime) -> list[Route]:
     return [
         route
         for route in routes
-        if runtime.settings.runs(route.name, route.group) and derivation(route).calls_once(route) not in off
+        if runtime.settings.runs(route.name, route.group) and route.kind.calls_once(route) not in off
     ]
 
 

@@ -257,10 +257,6 @@ class Derivation(Kind):
         """The right results of a route, from its declaration alone: proofs compare with them."""
         raise NotImplementedError(f"Kind {self} has no method expected, which proofs compare with.")
 
-    def calls_once(self, route: Route) -> str:
-        """The name of the handler that a visit at a moment of an item calls once; "" for a route that derives rows."""
-        return ""
-
     def called_later(self, route: Route) -> bool:
         """Whether the function behind the queue calls its handler: the route has work for the queue."""
         return self.fans_out or route.is_revisited
@@ -511,7 +507,7 @@ def _derived_at(route: Route, image: Image, fields: Fields, schema: Schema, at: 
         from streamfold.commit.outcome import explained
 
         return Derived({}, explained(route, fault.error))
-    times = Times(at, now.came_microseconds, now.next_microseconds, once=derivation(route).calls_once(route) != "")
+    times = Times(at, now.came_microseconds, now.next_microseconds, once=route.kind.calls_once(route) != "")
     return Derived(rows, None, times)
 
 

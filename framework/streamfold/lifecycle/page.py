@@ -17,7 +17,7 @@ from typing import TYPE_CHECKING, NamedTuple
 
 from streamfold.batch.manifest import Manifest, read_manifest
 from streamfold.batch.report import finish
-from streamfold.batch.visits import Visit, VisitedItem, Visits, synthetic_change
+from streamfold.batch.visits import Visit, VisitedItem, Visits, VisitTimes, synthetic_change
 from streamfold.commit.outcome import Outcome
 from streamfold.commit.pending import PendingWork
 from streamfold.commit.plan import Transaction, exceeds_transaction, pack
@@ -199,6 +199,7 @@ class Pages:
             dry_run=self.dry_run,
             renews=self.always,
             gets=not self.dry_run,  # the verifier may get nothing, and compares what one item is again
+            moments=self._moments(),
         )
         units: list[Unit] = []
         alone: list[VisitedItem] = []  # too large for one transaction: visited again, handler by handler
@@ -230,6 +231,14 @@ class Pages:
         for each in alone:
             for handler in each.handlers:
                 self._ledgers([each._replace(handlers=[handler])], report)
+
+    def _moments(self) -> VisitTimes | None:
+        """What a page that writes does with past moments at which handlers are called once."""
+        if self.dry_run or not self.runtime.application.calls_once:
+            return None
+        from streamfold.batch.timers import PastIsUsed  # few applications have timers
+
+        return PastIsUsed()
 
     def _lacking_wakes(self, found: Sequence[Visit]) -> Mapping[tuple[str, ItemKey], int]:
         """How many wakes that ledger items name are not there, in a comparison."""

@@ -344,20 +344,29 @@ class Replay:
         return self.summary
 
     def _batches(self, changes: Iterable[tuple[Line, Change]]) -> Iterator[list[tuple[Line, Change]]]:
-        """Batches of ``batch_records`` records, or of ``BATCH_BYTES_MAX`` bytes of lines."""
+        """Batches of ``batch_records`` records, or of ``BATCH_BYTES_MAX`` bytes of lines.
+
+        A record of an item with a moment at which a handler is called once is alone, in a local state: another record
+        of the item behind it could move the moment before anybody sees it.
+        """
         batch: list[tuple[Line, Change]] = []
+        by_moments = self.app.calls_once and self.runtime.store.is_local
         size = 0
         for entry in changes:
-            if batch and self.window_seconds < math.inf and self._is_late(batch[0][1], entry[1]):
+            alone = by_moments and self._has_timer(entry[1].item)
+            if batch and (alone or (self.window_seconds < math.inf and self._is_late(batch[0][1], entry[1]))):
                 yield batch
                 batch, size = [], 0
             batch.append(entry)
             size += entry[0].record_bytes
-            if len(batch) >= self.batch_records or size >= BATCH_BYTES_MAX:
+            if alone or len(batch) >= self.batch_records or size >= BATCH_BYTES_MAX:
                 yield batch
                 batch, size = [], 0
         if batch:
             yield batch
+
+    def _has_timer(self, item: ItemKey) -> bool:
+        return any(route.kind.calls_once(route) for route, _ in self.app.sources(item))
 
     def _is_late(self, first: Change, change: Change) -> bool:
         timed = first.has_at and change.has_at

@@ -377,6 +377,11 @@ class Application:
         return any(route.asks_time for route in self.routes)
 
     @cached_property
+    def calls_once(self) -> bool:
+        """Whether a handler is called once at moments of items."""
+        return any(route.kind.calls_once(route) for route in self.routes)
+
+    @cached_property
     def plans_from_ledger(self) -> bool:
         return any(route.planned_from_ledger for route in self.routes)
 

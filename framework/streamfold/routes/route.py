@@ -204,6 +204,12 @@ class Kind:
         """The locations outside of tables that it writes to."""
         return ()
 
+    def calls_once(self, route: "Route") -> str:
+        """The name of the handler that is called once at a moment of an item, of which this route only has the moments;
+        "" for every other route.
+        """
+        return ""
+
     def guard(self, route: "Route") -> str:
         """The guard that keeps its writes exact, in the words of the documents."""
         raise NotImplementedError(f"Kind {self} does not define the guard of its writes: give it a method guard.")

@@ -12,7 +12,7 @@ from streamfold.records.change import EVENTS, Event
 from streamfold.routes.checks import check_view
 from streamfold.routes.declaration import CommonOptions
 from streamfold.routes.effects import Add, Delete, Put
-from streamfold.routes.route import NamedAttribute, Subscription
+from streamfold.routes.route import NamedAttribute
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence
@@ -25,7 +25,7 @@ if TYPE_CHECKING:
     from streamfold.keys.key import Key
     from streamfold.records.change import Change
     from streamfold.routes.declaration import Into
-    from streamfold.routes.route import Needs, Route
+    from streamfold.routes.route import Needs, Route, Subscription
     from streamfold.runtime import Runtime
 
 GivesMoment = Callable[[Any], Any]

@@ -49,8 +49,8 @@ class PublishDeclarations(Declarations):
         attributes that are sent beside the message for filter policies, ``data_version`` the version of the data.
         ``large`` is the place, ``s3://BUCKET/PREFIX``, of data that the destination does not take. The same change has
         the same id at every delivery; ``once=True`` keeps a claim besides, so that no later delivery sends it again.
-        With ``at``, a function of the item that gives its moment, a message is sent once for each moment of an item, and
-        the function gets a ``Timer``, as in ``on``.
+        With ``at``, a function of the item that gives its moment, each moment of an item has a message, and the
+        function gets a ``Timer``, as in ``on``.
         ``at_once`` is the number of requests side by side, ``per_second`` the requests of a process in a second. See
         ``streamfold docs publish``.
         """
