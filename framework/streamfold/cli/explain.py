@@ -230,7 +230,11 @@ def _beside_lines(each: ItemExplained) -> Iterator[str]:
     """What an item refers to, and until when it waits."""
     yield from (f"  refers   {item_text(referent)}" for referent in each.references)
     if each.again_at is not None:
-        yield f"  waits    derived again at {each.again_at}, at the latest"
+        handler = each.route.kind.calls_once(each.route)
+        what = f"looked at for {handler}" if handler else "derived again"
+        yield f"  waits    {what} at {each.again_at}, at the latest"
+    if each.called_for is not None:
+        yield f"  called   {each.route.kind.calls_once(each.route)} for {each.called_for}"
 
 
 def _item_object(by: Explaining, item: ItemKey, found: Sequence[ItemExplained]) -> dict[str, Any]:
@@ -252,6 +256,7 @@ def _item_object(by: Explaining, item: ItemKey, found: Sequence[ItemExplained]) 
             "stored": contributions(each.route, each.stored),
             **({"change": each.change} if each.change else {}),
             **({"derived_again_at": each.again_at} if each.again_at else {}),
+            **({"called_for": each.called_for} if each.called_for else {}),
             **(
                 {"deltas": [{"delta": of.name, "status": of.status, "why": of.why} for of in each.deltas]}
                 if each.deltas

@@ -119,6 +119,12 @@ class ItemExplained(NamedTuple):
         return None if wake == "null" else wake
 
     @property
+    def called_for(self) -> str | None:
+        """The moment for which a handler with ``at=`` was called; None if none was yet."""
+        is_used = self.stored_moments and self.route.kind.calls_once(self.route) and self.again_at is None
+        return self.stored_moments.split(",")[1].strip('"') if is_used else None
+
+    @property
     def agrees(self) -> bool | None:
         """Whether both are equal; None for a handler without a ledger, or one that raises."""
         if self.error is not None or not self.route.kind.contributes:

@@ -118,8 +118,9 @@ def with_functions(app: App, wrapped: Callable[[Route], Callable[..., Any]]) -> 
 
 def is_called(route: Route) -> bool:
     """Whether a proof calls the handler of a route: it yields, and has no effects outside of the store."""
-    single = route.items_given == 1
-    return route.function is not None and (single or route.kind.gets_items) and not derivation(route).outside
+    single, kind = route.items_given == 1, route.kind
+    yields = route.function is not None and (single or kind.gets_items) and not kind.calls_once(route)
+    return yields and bool(kind.subscriptions(route)) and not derivation(route).outside
 
 
 def failure_message(route: Route, item: str, error: Exception) -> str:
