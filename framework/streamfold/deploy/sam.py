@@ -531,8 +531,12 @@ def notes(template: SamTemplate) -> Iterator[str]:
                 )
     yield from _notes_of_readers(template)
     for function in template.functions:
-        if function.sort == STREAM:
-            yield from notes_of_destinations(function.routes, f"{function.name}Role")
+        if function.sort in (STREAM, QUEUE):
+            # What no change reaches is called at moments, by the function behind the queue.
+            sends = [
+                each for each in function.routes if bool(each.kind.subscriptions(each)) is (function.sort == STREAM)
+            ]
+            yield from notes_of_destinations(sends, f"{function.name}Role")
     if template.needs_search:
         names = ", ".join(each.name for each in template.searches if not each.only_searches)
         yield (
