@@ -25,9 +25,9 @@ from streamfold.routes.shipped_aggregates import Average, Collect, Count, Distin
 
 if TYPE_CHECKING:
     from streamfold.commit.outcome import Failure
-    from streamfold.derivations.timers.timer import Timer
     from streamfold.routes.local_days import local_day, local_day_bounds, local_month, local_week
     from streamfold.routes.moments import Now
+    from streamfold.routes.timers import Timer
     from streamfold.routes.typed import TypedChange
 
 __all__ = [
@@ -63,7 +63,7 @@ def __getattr__(name: str) -> Any:
 
         return Failure
     if name == "Timer":
-        from streamfold.derivations.timers.timer import Timer
+        from streamfold.routes.timers import Timer
 
         return Timer
     if name == "TypedChange":

@@ -4,7 +4,13 @@ from collections.abc import Callable, Collection, Iterable
 from typing import Any, Literal, ParamSpec, TypeVar, Unpack, overload
 
 from streamfold.derivations.attributes.kind import ATTRIBUTES, AttributesOptions
-from streamfold.derivations.declarations import ItemDeclarations, ReaderDeclarations, check_call, with_targets
+from streamfold.derivations.declarations import (
+    ItemDeclarations,
+    ReaderDeclarations,
+    check_call,
+    given_moments,
+    with_targets,
+)
 from streamfold.derivations.external.kind import EXTERNAL
 from streamfold.derivations.external.options import ExternalOptions, external_options, refuse_limits
 from streamfold.derivations.index.kind import INDEX
@@ -174,6 +180,7 @@ class Router(ItemDeclarations, ReaderDeclarations, PublishDeclarations):
         after it. See ``streamfold docs moments``.
         """
         check_call(self, "on", sources)
+        timed = given_moments(at, events=events, changed=changed, expired=expired)
 
         def made(_: Keys, where: str) -> tuple[Keys, Filter | ExternalOptions]:
             targets = no_targets(into, where) if external else target_keys(into, where)
@@ -184,13 +191,7 @@ class Router(ItemDeclarations, ReaderDeclarations, PublishDeclarations):
             return targets, chosen
 
         kind = EXTERNAL if external else ON
-        if at is None:
-            timed = None
-            return self._decorator("on", kind, sources, common, made)
-        from streamfold.derivations.timers.kind import Moments  # few applications have timers
-
-        timed = Moments(at, {"events": events, "changed": changed, "expired": expired})
-        return self._decorator("on", kind, sources, common, made, added=timed.routes)
+        return self._decorator("on", kind, sources, common, made, added=timed and timed.routes)
 
     def attributes(
         self,

@@ -21,7 +21,11 @@ def app():
 
 
 def of(app, kind, place):
-    return {action.rpartition(":")[2] for action, where in permissions(app, Role(kind, None)) if place in (where.name, where.kind)}
+    return {
+        action.rpartition(":")[2]
+        for action, where in permissions(app, Role(kind, None))
+        if place in (where.name, where.kind)
+    }
 
 
 def test_the_function_of_the_stream_puts_wakes_and_calls_no_handler(app):

@@ -7,8 +7,8 @@ from unittest.mock import patch
 
 from streamfold.batch import timers
 from streamfold.batch.visits import Visit, Visits
-from streamfold.derivations.timers.timer import TimerChange
 from streamfold.ledger.wakes import Times, Waits
+from streamfold.routes.timers import TimerChange
 from tests.mutants.registry import mutant
 
 WALKS = "tests/batch/test_timer_walks.py::test_walks_over_moments_that_move_back_call_each_once"
@@ -39,7 +39,7 @@ def _() -> Iterator[None]:
 
     def afterwards(visits: Visits, read: Sequence[Visit], called: dict[Any, int]) -> Any:
         steps = [(visit, tuple(visit.steps)) for visit in read]
-        due = [timers.due_timer(visits.runtime, visit, step) for visit, own in steps for step in own]
+        due = [timers.timer_of(visits.runtime, visit, step) for visit, own in steps for step in own]
         for each in due:
             if each is not None:
                 timers._note(each, called)

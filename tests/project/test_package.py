@@ -112,7 +112,7 @@ def test_wheel_runs_as_a_module_and_tells_its_version(wheel, tmp_path):
 def test_public_names_are_those_of_the_design():
     declared, given, yielded = (
         "App Router Key Lookup Every Newest Now Table AUDIT",
-        "Change Item Part Parts TypedChange Version",
+        "Change Item Part Parts Timer TypedChange Version",
         "Row Put Add Delete Document Added Ordered",
     )
     days = "local_day local_week local_month local_day_bounds"

@@ -1,7 +1,7 @@
 """Timers: handlers that visits at wakes call once for each moment of an item (``derivations.timers``).
 
 1. The ledger item is read, then its source; the function gives the moment. 2. The handler is called if the moment has
-come and the ledger item does not say that it was called: its effects are committed behind a claim of the moment, its
+come and the ledger item does not have it as used: its effects are committed behind a claim of the moment, its
 call or message is noted by the moment. 3. The transaction of the visit deletes the wake, and notes the moment.
 
 | a process dies       | what follows                                  | otherwise                              |
@@ -23,17 +23,17 @@ from streamfold.batch.steps import Steps
 from streamfold.batch.visits import HandlerOfItem, Visit, Visits
 from streamfold.commit.committer import Committer
 from streamfold.commit.outcome import Failed, Outcome
-from streamfold.commit.plan import Plan, pack
+from streamfold.commit.plan import Plan
 from streamfold.derivations.derivation import Finishing, Planned, Planning, Work, derivation
-from streamfold.derivations.timers.timer import TimerChange
 from streamfold.ledger.step import Step
 from streamfold.ledger.wakes import Times, Waits
 from streamfold.records.change import Change
 from streamfold.routes.route import SOURCE, Route
+from streamfold.routes.timers import TimerChange
 from streamfold.runtime import Runtime
 
 
-class DueTimer(NamedTuple):
+class ItemTimer(NamedTuple):
     """A moment of an item that has come, and at which its handler is to be called."""
 
     visit: Visit
@@ -57,8 +57,8 @@ def call_once(visits: Visits, read: Sequence[Visit], called: dict[HandlerOfItem,
     The failures of the outcome are of the moments' routes. Steps of these are left out of the visits: their wakes stay.
     """
     runtime, outcome = visits.runtime, Outcome()
-    due = {each.of: each for visit in read for step in visit.steps if (each := due_timer(runtime, visit, step))}
-    if not due:
+    found = {each.of: each for visit in read for step in visit.steps if (each := timer_of(runtime, visit, step))}
+    if not found:
         return outcome
 
     def fails(change: Change, route: Route, error: Exception) -> bool:
@@ -67,21 +67,22 @@ def call_once(visits: Visits, read: Sequence[Visit], called: dict[HandlerOfItem,
 
     planning = Planning(runtime, fails, lambda *_: None, lambda word, route: outcome.count(word, route.name))
     works: dict[Route, list[Work]] = {}
-    for each in due.values():
+    for each in found.values():
         works.setdefault(each.handler, []).append(each.work)
     planned = Planned.joined(derivation(route).plan(own, planning) for route, own in works.items())
     steps = Steps(runtime, {}, Failing(None), [])  # a claim is refused once, unlike a visit
     if planned.units:
-        transactions = pack(planned.units, runtime.chunk_actions, runtime.shared)
-        outcome += Committer(steps).carry_out(Plan(tuple(transactions), ()))
+        committer = Committer(steps)
+        transactions = committer.attempts.transactions(planned.units, apart=False)
+        outcome += committer.carry_out(Plan(tuple(transactions), ()))
     outcome += finish(planned.deferred, (), Finishing(runtime, lambda failed: failed, steps.pending_work))
     failed, outcome.failed = outcome.failed, []
     for wrong in failed:
-        each = due.pop((wrong.change.item, wrong.route.name), None)
+        each = found.pop((wrong.change.item, wrong.route.name), None)
         if each is not None:
             outcome.failed.append(Failed(each.visit.changes[0], each.step.route, wrong.error))
             each.visit.keep([step for step in each.visit.steps if step is not each.step])
-    for each in due.values():
+    for each in found.values():
         _note(each, called)
     return outcome
 
@@ -106,7 +107,7 @@ class PastIsUsed:
         return None
 
 
-def due_timer(runtime: Runtime, visit: Visit, step: Step) -> DueTimer | None:
+def timer_of(runtime: Runtime, visit: Visit, step: Step) -> ItemTimer | None:
     """The timer of a step whose moment has come, unless its handler was called; None for other steps."""
     times = step.times
     if times is None or not times.once or times.came is None or visit.source is None:
@@ -118,10 +119,10 @@ def due_timer(runtime: Runtime, visit: Visit, step: Step) -> DueTimer | None:
     name = step.route.kind.calls_once(step.route)
     handler = next(route for route in application.routes if route.name == name)
     change = TimerChange(item, application.tables[item[0]], visit.source, times.came)
-    return DueTimer(visit, step, change, handler)
+    return ItemTimer(visit, step, change, handler)
 
 
-def _note(timer: DueTimer, called: dict[HandlerOfItem, int]) -> None:
+def _note(timer: ItemTimer, called: dict[HandlerOfItem, int]) -> None:
     """Has the step of a visit note that its handler was called."""
     step, moment = timer.step, timer.change.moment
     assert step.times is not None

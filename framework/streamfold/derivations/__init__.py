@@ -14,12 +14,14 @@ from streamfold.derivations.index.kind import INDEX
 from streamfold.derivations.on.kind import ON
 from streamfold.derivations.publish.kind import PUBLISH
 from streamfold.derivations.search.kind import SEARCH
+from streamfold.derivations.timers.kind import TIMERS
 from streamfold.derivations.view.kind import VIEW
 
 KINDS: list[Derivation] = [
     VIEW,
     INDEX,
     ATTRIBUTES,
+    TIMERS,
     AUDIT_ROWS,
     ON,
     COPY,

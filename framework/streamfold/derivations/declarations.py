@@ -4,7 +4,7 @@ import inspect
 import linecache
 from collections.abc import Callable, Collection, Iterable, Sequence
 from functools import wraps
-from typing import Any, Concatenate, ParamSpec, TypeVar, Unpack
+from typing import TYPE_CHECKING, Any, Concatenate, ParamSpec, TypeVar, Unpack
 
 from streamfold.derivations.archive.kind import ARCHIVE, checked_location
 from streamfold.derivations.audit.kind import AUDIT_ROWS
@@ -14,6 +14,7 @@ from streamfold.derivations.copy.kind import COPY, copy_keys
 from streamfold.derivations.derivation import Derivation
 from streamfold.derivations.feed.kind import FEED
 from streamfold.derivations.feed.options import FEED_ATTRIBUTE, INLINE, MOST, FeedOptions, Unfollow, checked_feed
+from streamfold.derivations.on.kind import GivesMoment
 from streamfold.derivations.search.kind import SEARCH
 from streamfold.derivations.search.options import (
     Deletes,
@@ -46,6 +47,9 @@ from streamfold.routes.lookups import Lookups
 from streamfold.routes.parts import GivenParts
 from streamfold.routes.route import Kind, Route
 
+if TYPE_CHECKING:
+    from streamfold.derivations.timers.declaration import Moments
+
 P = ParamSpec("P")
 T = TypeVar("T")
 R = TypeVar("R", bound="Declarations")
@@ -70,7 +74,7 @@ class Declarations:
         common: CommonOptions,
         made: Made,
         *,
-        added: Callable[[Route], Sequence[Route]] = lambda route: (route,),
+        added: Callable[[Route], Sequence[Route]] | None = None,
         reads: GivenReads = NO_READS,
     ) -> Callable[[T], T]:
         """A decorator that adds the routes of its handler: ``added`` makes them of its own one."""
@@ -82,7 +86,7 @@ class Declarations:
             else:
                 check_handler(handler, name)
             route = declared_route(name, kind, sources, common, made, source_line(handler), handler, reads=reads)
-            self._add(*added(route))
+            self._add(*(added(route) if added else (route,)))
             return handler
 
         return declare
@@ -96,6 +100,15 @@ class Declarations:
                         "letters, digits, '_', '-' or '.', 64 characters at most."
                     )
             self.routes.append(route)
+
+
+def given_moments(at: GivesMoment | None, **filters: Any) -> "Moments | None":
+    """What a declaration has with ``at=``, beside filters of changes; None without it."""
+    if at is None:
+        return None
+    from streamfold.derivations.timers.declaration import Moments  # few applications have timers
+
+    return Moments(at, filters)
 
 
 def with_targets(method: Callable[Concatenate[R, P], T]) -> Callable[Concatenate[R, P], T]:

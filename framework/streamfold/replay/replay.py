@@ -346,20 +346,20 @@ class Replay:
     def _batches(self, changes: Iterable[tuple[Line, Change]]) -> Iterator[list[tuple[Line, Change]]]:
         """Batches of ``batch_records`` records, or of ``BATCH_BYTES_MAX`` bytes of lines.
 
-        A record of an item with a moment at which a handler is called once is alone, in a local state: another record
-        of the item behind it could move the moment before anybody sees it.
+        In a local state, a record of an item at whose moment a handler is called once is a batch of its own: the next
+        record of the item could move the moment before anybody sees it.
         """
         batch: list[tuple[Line, Change]] = []
         by_moments = self.app.calls_once and self.runtime.store.is_local
         size = 0
         for entry in changes:
-            alone = by_moments and self._has_timer(entry[1].item)
-            if batch and (alone or (self.window_seconds < math.inf and self._is_late(batch[0][1], entry[1]))):
+            single = by_moments and self._has_timer(entry[1].item)
+            if batch and (single or (self.window_seconds < math.inf and self._is_late(batch[0][1], entry[1]))):
                 yield batch
                 batch, size = [], 0
             batch.append(entry)
             size += entry[0].record_bytes
-            if alone or len(batch) >= self.batch_records or size >= BATCH_BYTES_MAX:
+            if single or len(batch) >= self.batch_records or size >= BATCH_BYTES_MAX:
                 yield batch
                 batch, size = [], 0
         if batch:

@@ -3,7 +3,7 @@
 from collections.abc import Callable, Collection, Mapping
 from typing import Any, TypeVar, Unpack
 
-from streamfold.derivations.declarations import Declarations, check_call
+from streamfold.derivations.declarations import Declarations, check_call, given_moments
 from streamfold.derivations.on.kind import GivesMoment, checked_filter
 from streamfold.derivations.publish.kind import PUBLISH
 from streamfold.derivations.publish.options import AT_ONCE, SECTIONS, Published, check_publisher, checked_published
@@ -55,11 +55,7 @@ class PublishDeclarations(Declarations):
         ``streamfold docs publish``.
         """
         check_call(self, "publish", sources)
-        timed = None
-        if at is not None:
-            from streamfold.derivations.timers.kind import Moments  # few applications have timers
-
-            timed = Moments(at, {"events": events, "changed": changed, "expired": expired})
+        timed = given_moments(at, events=events, changed=changed, expired=expired)
         given: dict[str, Any] = {
             "to": to,
             "type": type,

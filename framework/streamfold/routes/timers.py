@@ -18,7 +18,7 @@ if TYPE_CHECKING:
     from streamfold.records.change import Event, ItemKey
 
 EVENT = cast("Event", "TIMER")
-"""Stands where a change has INSERT, MODIFY or REMOVE."""
+"""In place of INSERT, MODIFY or REMOVE."""
 
 
 class Timer(NamedTuple):
