@@ -39,11 +39,11 @@ def records_of(seed, count=12):
     return found
 
 
-def replayed(app, records, size, until=None):
+def replayed(app, records, size, until=None, **more):
     """The store after a replay in batches of so many records."""
     engine = MemoryEngine(app)
     engine.source_tables.update(app.source_tables)
-    runtime = Runtime(app, engine, Settings(), pause=lambda _: None)
+    runtime = Runtime(app, engine, Settings(), pause=lambda _: None, **more)
     replay = Replay(runtime, Origins(app.source_tables, Settings()), batch_records=size, put_sources=engine.put_sources)
     replay.until = until
     summary = replay.process([(Line("file", number), each) for number, each in enumerate(records, 1)])
@@ -128,6 +128,14 @@ def test_handlers_are_called_at_their_own_moments_whatever_the_size_of_batches(s
     end = int(records[-1]["dynamodb"]["ApproximateCreationDateTime"]) + 40
     engine = replayed(made(timers), records, size, moment_microseconds(at(end - START)))
     assert calls_of(engine) == expected_calls(records, end)
+
+
+@pytest.mark.parametrize("names", [{"counted"}, {"called", "called.timer"}])
+def test_some_handlers_follow_time_too_as_an_edit_folds_them(names):
+    app = made(counted, timers)
+    records = [record(None, item("TICKET#0", "META", status="open", team="a", due_at=at(20)), at=float(START))]
+    engine = replayed(app, records, 1, moment_microseconds(at(30)), handlers=frozenset(names))
+    assert {key[1] for key in engine.rows} == ({"TEAM#a"} if names == {"counted"} else {"CALLED#0"})
 
 
 def test_attributes_follow_time_until_a_moment():

@@ -339,7 +339,9 @@ def work_off(runtime: Runtime, to: int | None = None) -> Report:
     the next: these handlers see the states of rows between. Without any, only the last state counts.
     """
     report, stream, routes = Report(), runtime.store.own_stream, asking(runtime)
-    if stream is None or not routes or runtime.handlers is not None:
+    if runtime.handlers is not None:
+        routes = [route for route in routes if route.name in runtime.handlers]
+    if stream is None or not routes or runtime.late:
         return report
     if to is None:
         to = runtime.moment

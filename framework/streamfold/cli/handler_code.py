@@ -136,6 +136,8 @@ def _makes_handlers(statement: ast.stmt, route: Route) -> bool:
 
 def depends(reader: Route, writer: Route) -> bool:
     """Whether what a handler makes may depend on what another one writes: a row that it reads or shares, or an item."""
+    if writer.kind.calls_once(writer) == reader.name:
+        return True  # it is called at the moments that the other one has
     read = [each.key for each in reader.kind.subscriptions(reader)]
     written = dict.fromkeys((*writer.writes, *writer.into, *writer.kind.touches(writer)))
     return any(key.overlaps(target) for target in written for key in (*read, *reader.into))
