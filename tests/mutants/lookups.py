@@ -256,8 +256,8 @@ _listed = referrers.listed
 def _() -> Iterator[None]:
     text = step_module.stored_text
 
-    def of_step(rows: Any, references: Any = ()) -> str:
-        return text(rows, references[-1:])  # those of the step are behind those that are stored
+    def of_step(rows: Any, references: Any = (), moments: str = "") -> str:
+        return text(rows, references[-1:], moments)  # those of the step are behind those that are stored
 
     with patch.object(step_module, "stored_text", of_step):
         yield

@@ -12,7 +12,6 @@ from streamfold.derivations import outside_calls
 from streamfold.derivations.attributes import write_back as module
 from streamfold.derivations.copy import copies
 from streamfold.derivations.external import coroutines
-from streamfold.derivations.external.calls import ExternalCalls
 from streamfold.engines.deadline import Deadline
 from streamfold.errors import TableThrottled, is_fatal
 from tests.mutants.registry import mutant
@@ -115,15 +114,14 @@ def _() -> Iterator[None]:
     tests=STAGES + "test_an_external_call_that_the_state_table_does_not_allow_is_reported",
 )
 def _() -> Iterator[None]:
-    call = ExternalCalls.call
+    ended = outside_calls.OutsideCalls._ended
 
-    def loud(*arguments: Any) -> Any:
-        error = call(*arguments)
+    def loud(calls: Any, queues: Any, subject: Any, error: Any) -> None:
         if error is not None and is_fatal(error):
             raise error
-        return error
+        ended(calls, queues, subject, error)
 
-    with patch.object(ExternalCalls, "call", loud):
+    with patch.object(outside_calls.OutsideCalls, "_ended", loud):
         yield
 
 

@@ -8,7 +8,7 @@ from streamfold.batch import manifest, ownership
 from streamfold.batch import manifest as manifest_rules
 from streamfold.batch import stored_schema as kinds
 from streamfold.derivations.view import rows as part
-from streamfold.lambda_entry import function
+from streamfold.lambda_entry import accounts
 from streamfold.ledger import contribution, schema
 from streamfold.lifecycle import adoption
 from tests.mutants.registry import mutant
@@ -116,7 +116,7 @@ def _() -> Iterator[None]:
     tests=ENTRY + "test_a_table_that_was_made_anew_under_its_name_is_refused_where_it_may_be_described",
 )
 def _() -> Iterator[None]:
-    with patch.object(function, "table_id", lambda *_: None):
+    with patch.object(accounts, "table_id", lambda *_: None):
         yield
 
 
