@@ -4,6 +4,7 @@ from collections.abc import Iterator
 from typing import Any
 from unittest.mock import patch
 
+from streamfold.commit import collections
 from streamfold.derivations.search import documents, indexes, indexing, options
 from streamfold.derivations.search import indexing as sending
 from streamfold.derivations.search.accepts import Accepts
@@ -11,6 +12,7 @@ from streamfold.derivations.search.documents import Root
 from streamfold.derivations.search.indexing import Indexing
 from streamfold.derivations.search.kind import Search
 from streamfold.derivations.search.sink import Answer, Sent
+from streamfold.routes.parts import PART
 from streamfold.routes.route import Kind
 from tests.mutants.registry import mutant
 
@@ -88,13 +90,18 @@ def _() -> Iterator[None]:
 
 @mutant("a change of a part does not reach the document", "search parts")
 def _() -> Iterator[None]:
-    with patch.object(Search, "subscriptions", Kind.subscriptions):
+    reached = Kind.subscriptions
+
+    def of_roots(kind: Any, route: Any) -> Any:
+        return tuple(each for each in reached(kind, route) if each.role != PART)
+
+    with patch.object(Search, "subscriptions", of_roots):
         yield
 
 
 @mutant("only the first page of parts is gathered", None, tests=INDEXING + "test_a_document_has_the_parts_of_all_pages")
 def _() -> Iterator[None]:
-    with patch.object(documents, "range", lambda _: range(1), create=True):
+    with patch.object(collections, "range", lambda _: range(1), create=True):
         yield
 
 
