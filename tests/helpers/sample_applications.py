@@ -438,6 +438,7 @@ KEPT_ITEMS = [
         *(line(sku=f"{number}", **ONE_ITEM) for number in range(LINES)),
     ],
     [order(**ONE_ORDER | {"status": "paid"}), (SESSION[0], {"user": "ana", "day": "2026-03-01", "devices": 1})],
+    [order(**ONE_ORDER | {"status": "cancelled"})],
     [gone(order())],
     [order(**ONE_ORDER)],
     *everything_of(everything.kept, 1, 12).history,
