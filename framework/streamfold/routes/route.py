@@ -297,7 +297,7 @@ class Route:
 
         A document is made of its parts anew at each change, as of its root: a search notes nothing about parts.
         """
-        return bool(self.lookups or self.asks_time or (self.parts and self.kind.contributes))
+        return self.is_revisited or bool(self.parts and self.kind.contributes)
 
     @property
     def is_revisited(self) -> bool:
