@@ -1,6 +1,7 @@
 """The template beside ``streamfold template --check``: its roles, its builds, and what docs/sources.md makes of it."""
 
 import importlib
+import json
 import re
 
 import pytest
@@ -142,6 +143,12 @@ def test_failed_record_of_kinesis_fails_alone_and_does_not_stop_its_shard(mappin
     assert kinesis_mapping["Stream"] == {"Fn::GetAtt": ["Changes", "Arn"]}
     kept_seconds = properties(on_kinesis, "Changes")["RetentionPeriodHours"] * 60 * 60
     assert kinesis_mapping["MaximumRecordAgeInSeconds"] <= kept_seconds / 2
+
+
+def test_alarms_and_the_dashboard_name_a_mapping_that_is_there_on_kinesis_too(on_kinesis):
+    made = {f"Projector{event}" for event in properties(on_kinesis, "Projector")["Events"]}
+    named = set(re.findall(r"Projector\w*Stream\b", json.dumps(on_kinesis["Resources"])))
+    assert named == made
 
 
 def test_function_may_read_that_stream_of_kinesis_and_no_other(on_kinesis, statements):
