@@ -1,16 +1,27 @@
 """The help desk: tickets show the names of their assignee and their project, and each team what is open.
 
 A ticket may have neither. A name that changes, and an agent who changes teams, reach all of their tickets.
+
+The deadlines of tickets are an application of their own, because its rows change as time passes:
+``streamfold replay events/desk/deadlines.jsonl --app handlers.tickets:app`` runs it.
 """
 
-from streamfold import Count, Item, Key, Lookup, Min, Router, Row
+from datetime import timedelta
+
+from streamfold import App, Count, Item, Key, Lookup, Min, Now, Router, Row, local_day_bounds
 
 TICKET = Key("TICKET#{ticket_id}", "METADATA")
 AGENT = Key("AGENT#{agent_id}", "PROFILE")
 PROJECT = Key("PROJECT#{project_id}", "METADATA")
 TEAM_TICKETS = Key("TEAM#{team}", "TICKETS")
+TEAM_OVERDUE = Key("TEAM#{team}", "OVERDUE")
+DUE_TODAY = Key("DESK#DUE_TODAY", "TICKET#{ticket_id}")
+SILENT = Key("DESK#SILENT", "TICKET#{ticket_id}")
+ZONE = "Europe/Zurich"
+ANSWER_WITHIN = timedelta(days=3)
 
 router = Router()
+deadlines = Router()
 
 
 @router.attributes(
@@ -31,3 +42,30 @@ def open_tickets(ticket: Item, assignee: Item) -> Row | None:
     if ticket["status"] != "open":
         return None
     return Row(team=assignee["team"], tickets=Count(), oldest=Min(ticket["opened"]))
+
+
+@deadlines.view(TICKET, into=TEAM_OVERDUE, lookup={"assignee": Lookup(AGENT, agent_id="assigned_to", reads=["team"])})
+def overdue_tickets(ticket: Item, assignee: Item, now: Now) -> Row | None:
+    if ticket["status"] != "open" or not now.passed(ticket.get("due_at")):
+        return None
+    return Row(team=assignee["team"], tickets=Count(), oldest=Min(ticket["due_at"]))
+
+
+@deadlines.index(TICKET, into=DUE_TODAY)  # an item wakes at the begin and at the end of its own day
+def due_today(ticket: Item, now: Now) -> Row | None:
+    if ticket["status"] != "open" or not ticket.get("due_at"):
+        return None
+    is_today = now.between(*local_day_bounds(ticket["due_at"], ZONE))
+    return Row(topic=ticket["topic"], due_at=ticket["due_at"]) if is_today else None
+
+
+@deadlines.index(TICKET, into=SILENT)
+def silent_customers(ticket: Item, now: Now) -> Row | None:
+    if ticket["status"] != "waiting" or not now.passed(ticket["asked_at"], after=ANSWER_WITHIN):
+        return None
+    return Row(topic=ticket["topic"], since=ticket["asked_at"])
+
+
+app = App("deadlines", routers=[deadlines])
+lambda_handler = app.lambda_handler
+jobs_handler = app.jobs_handler

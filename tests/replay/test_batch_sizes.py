@@ -9,6 +9,7 @@ import pytest
 
 from handlers import app as shop
 from handlers.tenants import app as tenants
+from handlers.tickets import app as deadlines
 from streamfold.cli.items import derived_items, present
 from streamfold.derivations.search.local import LocalIndex, local_indexes
 from streamfold.engines import EmbeddedEngine
@@ -19,6 +20,7 @@ from streamfold.runtime import Runtime
 from streamfold.settings import Settings
 from tests.helpers.commands import EVENTS, ROOT, SPECIAL
 
+DEADLINES = [ROOT / "events/desk/deadlines.jsonl"]
 TENANTS = sorted((ROOT / "events" / "tenants").glob("*.jsonl"))
 RECORDS_FEW = 300
 """A file of more records takes seconds in small batches: the long tests have that."""
@@ -89,7 +91,7 @@ def check_sizes(app, files, folder, *sizes, seed=1):
 
 
 def each_file():
-    for app, paths in ((shop, [*EVENTS, *SPECIAL]), (tenants, TENANTS)):
+    for app, paths in ((shop, [*EVENTS, *SPECIAL]), (tenants, TENANTS), (deadlines, DEADLINES)):
         for path in paths:
             large = path.suffix == ".jsonl" and len(path.read_text().splitlines()) > RECORDS_FEW
             yield pytest.param(app, path, marks=pytest.mark.ci if large else pytest.mark.slow, id=path.name)

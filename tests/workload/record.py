@@ -23,6 +23,7 @@ from tests.workload import (
     Clock,
     bank,
     catalogue,
+    deadlines,
     documents,
     gaming,
     iot,
@@ -49,6 +50,7 @@ SUBJECTS = {
     "search": (search.run, 20260310),
     "catalogue": (catalogue.run, 20260313),
     "tickets": (tickets.run, 20260312),
+    "desk/deadlines": (deadlines.run, 20260314),
     "tenants/tasks": (tenants.run, 20260309),
     "tenants/activity": (tenants.run_activity, 20260311),
 }
@@ -169,6 +171,7 @@ def main(subjects):
     with tempfile.TemporaryDirectory() as folder:
         recorded = {subject: record(subject, endpoint, Path(folder)) for subject in subjects or SUBJECTS}
     for subject, lines in recorded.items():
+        (EVENTS / subject).parent.mkdir(exist_ok=True)
         (EVENTS / f"{subject}.jsonl").write_text("\n".join(lines) + "\n", "utf-8")
     rows = [count_row(subject, (EVENTS / f"{subject}.jsonl").read_text("utf-8").splitlines()) for subject in SUBJECTS]
     write_counts(rows)

@@ -1,0 +1,199 @@
+"""The deadlines of the help desk: the rows of each moment, from the tickets and agents of then."""
+
+import json
+from collections import Counter, defaultdict
+from datetime import UTC, datetime, timedelta
+from itertools import pairwise
+from pathlib import Path
+from random import Random
+from zoneinfo import ZoneInfo
+
+import pytest
+
+from handlers.tickets import DUE_TODAY, SILENT, TEAM_OVERDUE, TICKET, app, due_today, silent_customers
+from streamfold import Row
+from streamfold.engines import EmbeddedEngine
+from streamfold.records.envelope import Origins
+from streamfold.records.values import decode
+from streamfold.replay.files import Line
+from streamfold.replay.replay import Replay
+from streamfold.runtime import Runtime
+from streamfold.settings import Settings
+from streamfold.testing import now
+from tests.helpers.commands import streamfold
+
+FILE = Path(__file__).parents[2] / "events/desk/deadlines.jsonl"
+RECORDS = [json.loads(line) for line in FILE.read_text("utf-8").splitlines()]
+TIMES = [int(record["dynamodb"]["ApproximateCreationDateTime"]) for record in RECORDS]
+HOUR, DAY = 60 * 60, 24 * 60 * 60
+SIZES = (1, 7, 100, len(RECORDS))
+MOMENTS = 12
+"""Moments at which rows are compared, while records come."""
+
+
+class Desk:
+    """What a person would write down at a time who has all tickets and agents of then: no code of the handlers."""
+
+    def __init__(self, seconds=TIMES[-1]):
+        items = {}
+        for record, time in zip(RECORDS, TIMES, strict=True):
+            if time <= seconds:
+                keys, new = record["dynamodb"]["Keys"], record["dynamodb"].get("NewImage")
+                items[keys["PK"]["S"]] = new and {name: value["S"] for name, value in new.items()}
+        self.time = datetime.fromtimestamp(seconds, UTC)
+        self.agents = {name[6:]: item for name, item in items.items() if item and name.startswith("AGENT#")}
+        self.tickets = {name[7:]: item for name, item in items.items() if item and name.startswith("TICKET#")}
+
+    def overdue(self):
+        """Of each team the open tickets of its agents that are past their deadlines, and the oldest deadline."""
+        found = defaultdict(list)
+        for ticket in self.tickets.values():
+            agent = self.agents.get(ticket.get("assigned_to"))
+            due_at = ticket.get("due_at")
+            if ticket["status"] == "open" and due_at and agent and time_of(due_at) <= self.time:
+                found[agent["team"]].append(due_at)
+        return {team: {"tickets": len(each), "oldest": min(each)} for team, each in found.items()}
+
+    def due_today(self):
+        """The open tickets whose deadline is of the day that the desk's calendar shows."""
+        today = self.time.astimezone(ZoneInfo("Europe/Zurich")).date()
+        return {
+            name: {"topic": ticket["topic"], "due_at": ticket["due_at"]}
+            for name, ticket in self.tickets.items()
+            if ticket["status"] == "open" and ticket.get("due_at")
+            if time_of(ticket["due_at"]).astimezone(ZoneInfo("Europe/Zurich")).date() == today
+        }
+
+    def silent(self):
+        """The tickets on which the customer has been silent for three days."""
+        return {
+            name: {"topic": ticket["topic"], "since": ticket["asked_at"]}
+            for name, ticket in self.tickets.items()
+            if ticket["status"] == "waiting" and self.time - time_of(ticket["asked_at"]) >= timedelta(days=3)
+        }
+
+    def rows(self):
+        return {TEAM_OVERDUE: self.overdue(), DUE_TODAY: self.due_today(), SILENT: self.silent()}
+
+
+def time_of(text):
+    return datetime.fromisoformat(text)
+
+
+class Folded:
+    """A local state, and the rows of it."""
+
+    def __init__(self, records=RECORDS, size=100, until=None):
+        self.engine = EmbeddedEngine(app.tables.values(), wanted=app.chains)
+        self.size = size
+        self.add(records, until)
+
+    def add(self, records, until=None):
+        """Replays records in batches, and lets time pass behind them."""
+        origins, runtime = Origins(app.source_tables, Settings()), Runtime(app, self.engine, Settings())
+        replay = Replay(runtime, origins, batch_records=self.size, put_sources=self.engine.put_sources)
+        replay.until = until and until * 1_000_000
+        assert replay.process([(Line("deadlines", number), each) for number, each in enumerate(records)]).clean
+
+    def rows(self):
+        found = {TEAM_OVERDUE: {}, DUE_TODAY: {}, SILENT: {}}
+        for item in map(plain, self.engine.items(TICKET.table)):
+            for key, rows in found.items():
+                if fields := key.match(item):
+                    assert item.pop("_sf_n", 1), "an empty row is left"
+                    rows[fields["team" if key is TEAM_OVERDUE else "ticket_id"]] = {
+                        name: value for name, value in item.items() if name not in ("PK", "SK") and name[:3] != "_sf"
+                    }
+        return found
+
+
+def plain(item):
+    return decode({"M": item})
+
+
+@pytest.mark.parametrize("size", SIZES)
+def test_rows_at_the_end_are_those_of_the_last_record_for_every_size_of_batches(size):
+    assert Folded(size=size).rows() == Desk().rows()
+
+
+@pytest.mark.parametrize("seed", range(MOMENTS))
+def test_rows_are_those_of_any_moment_while_records_come(seed):
+    seconds = Random(seed).randrange(TIMES[0], TIMES[-1] - DAY)
+    if seed % 2:
+        seconds += -seconds % DAY - HOUR // 2  # the next day has begun in Zurich, and not yet in UTC
+    records = [record for record, time in zip(RECORDS, TIMES, strict=True) if time <= seconds]
+    assert Folded(records, 40, until=seconds).rows() == Desk(seconds).rows()
+
+
+def test_rows_follow_time_when_nothing_is_written_any_more():
+    folded = Folded()
+    for seconds in range(TIMES[-1], TIMES[-1] + 15 * DAY, 7 * HOUR):
+        folded.add([], until=seconds)
+        assert folded.rows() == Desk(seconds).rows()
+    assert folded.rows()[DUE_TODAY] == {}
+
+
+@pytest.mark.parametrize("seed", range(2))
+def test_records_that_are_delivered_again_change_nothing(seed):
+    random, delivered, first = Random(seed), [], 0
+    while first < len(RECORDS):
+        batch = RECORDS[first : first + random.randint(1, 30)]
+        delivered += [*batch[: random.randint(0, len(batch))], *batch]  # it failed half-way
+        first += len(batch)
+    folded = Folded(delivered, size=11)
+    assert folded.rows() == Desk().rows()
+    folded.add(RECORDS)
+    assert folded.rows() == Desk().rows()
+
+
+def test_the_command_lets_time_pass_until_a_moment(tmp_path):
+    until = TIMES[-1] + 30 * HOUR
+    text = datetime.fromtimestamp(until, UTC).strftime("%Y-%m-%dT%H:%M:%SZ")
+    state = tmp_path / "desk.db"
+    done = streamfold("replay", FILE, "--app", "handlers.tickets:app", "--state", state, "--until", text)
+    assert done.code == 0, done.err
+    folded = Folded([])
+    folded.engine = EmbeddedEngine(app.tables.values(), state, app.chains)
+    assert folded.rows() == Desk(until).rows() != Desk().rows()
+    folded.engine.close()
+
+
+def test_the_recording_has_what_makes_time_hard():
+    days = {datetime.fromtimestamp(time, UTC).date() for time in TIMES}
+    assert min(days) < datetime(2026, 3, 29, tzinfo=UTC).date() < max(days), "the clocks change"
+    assert max(later - earlier for earlier, later in pairwise(TIMES)) > DAY, "time passes without a record"
+    seen = [Desk(seconds).rows() for seconds in TIMES]
+    for key in (TEAM_OVERDUE, DUE_TODAY, SILENT):
+        assert sum(one[key] != other[key] for one, other in pairwise(seen)) > 20
+    moved = moves()
+    assert min(moved["earlier"], moved["later"], moved["gone"], moved["same time"]) > 0, moved
+
+
+def moves():
+    """How deadlines move from one image to the next."""
+    found = Counter()
+    for record, time in zip(RECORDS, TIMES, strict=True):
+        old, new = (
+            (record["dynamodb"].get(name) or {}).get("due_at", {}).get("S") for name in ("OldImage", "NewImage")
+        )
+        found["gone"] += bool(old) and not new
+        found["earlier"] += bool(old) and bool(new) and new < old
+        found["later"] += bool(old) and bool(new) and new > old
+        found["same time"] += bool(new) and time_of(new).timestamp() == time
+    return found
+
+
+def test_a_ticket_is_due_on_the_day_of_the_desk():
+    ticket = {"status": "open", "topic": "login", "due_at": "2026-03-28T23:30:00Z"}  # half past midnight in Zurich
+    row = Row(topic="login", due_at=ticket["due_at"])
+    assert due_today(ticket, now("2026-03-28T22:59:59Z")) is None
+    assert due_today(ticket, now("2026-03-28T23:00:00Z")) == due_today(ticket, now("2026-03-29T21:59:59Z")) == row
+    assert due_today(ticket, now("2026-03-29T22:00:00Z")) is None, "a day of 23 hours"
+    assert due_today({**ticket, "due_at": ""}, now("2026-03-28T23:30:00Z")) is None
+
+
+def test_a_customer_is_silent_three_days_after_the_question():
+    ticket = {"status": "waiting", "topic": "login", "asked_at": "2026-03-01T09:00:00Z"}
+    assert silent_customers(ticket, now("2026-03-04T08:59:59Z")) is None
+    assert silent_customers(ticket, now("2026-03-04T09:00:00Z")) == Row(topic="login", since=ticket["asked_at"])
+    assert silent_customers({**ticket, "status": "open"}, now("2026-03-04T09:00:00Z")) is None
