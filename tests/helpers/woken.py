@@ -2,7 +2,7 @@
 
 from datetime import timedelta
 
-from streamfold import App, Collect, Count, Key, Latest, Lookup, Max, Router, Row, Sum
+from streamfold import App, Collect, Count, Document, Key, Latest, Lookup, Max, Router, Row, Sum, Table
 from streamfold.batch.process import process_changes
 from streamfold.batch.wakes import StripeVisits, asking
 from streamfold.engines import MemoryEngine
@@ -104,6 +104,26 @@ def chain(router):
             yield Row(team=row["team"], tickets=Count(), which=Collect(row["due_at"]))
 
 
+def documents(router):
+    """Documents of a search, which change at a moment."""
+
+    @router.search(TICKET, to="tickets", fields={"state": "keyword"})
+    def documents(ticket, now: Now):
+        return Document(state="late" if now.passed(ticket["due_at"]) else "early")
+
+
+def expiring(router):
+    """A row that expires, whose time to live begins at a moment."""
+    table = Table("expiring", ttl="expires")
+
+    @router.view(TICKET, into=Key("LATE#{team}", "TICKETS", table=table))
+    def expiring(ticket, now: Now):
+        if now.passed(ticket["due_at"]):
+            yield Row(team=ticket["team"], tickets=Count(), expires=Max(EXPIRES))
+
+
+EXPIRES = 1_900_000_000
+"""Behind the end of each history."""
 EACH = [overdue, counted, active, tiers, best, leaders, on_shift, chain]
 """Each makes an application of its own."""
 

@@ -24,7 +24,8 @@ from streamfold.proofs.faults import Budget, Choices, Drawn, Script, Scripted, s
 from streamfold.proofs.handlers import FaultyHandlers
 from streamfold.proofs.histories import Shape, changes_of, drawn, examples_of, item_keys, recorded_shapes, shapes_of
 from streamfold.proofs.memory import Remembered
-from streamfold.proofs.oracle import ExpectedRows, attribute_names, expected_all
+from streamfold.proofs.moments import TIME, near_moments
+from streamfold.proofs.oracle import ExpectedRows, at_moment, attribute_names, expected_all
 from streamfold.proofs.processes import PROCESSES, Elsewhere
 from streamfold.proofs.store import drawn_pace
 from streamfold.records.change import Change
@@ -109,12 +110,18 @@ MEANINGS: Mapping[str, str] = {
     "overlap": "another invocation processes the same batch, between two calls of this one",
     "other-shard": "another invocation processes a batch of another shard, between two calls of this one",
     "written-meanwhile": "the application writes an item, between two calls of an invocation",
+    "wakes-meanwhile": "hours pass, and items are derived again at their moments, between two calls of an invocation",
     "redriven-early": "records that were given up are redriven before the last ones are delivered",
     "redriven-shuffled": "records that were given up are redriven in any order",
     "redriven-twice": "records that were given up are redriven twice",
     "replayed": "records that were given up are delivered again as they were, in place of a redrive",
     "late-writes-land-last": "late calls are carried out after the last record",
     "all-delivered-again": "at the end, every record is delivered once more",
+    "wakes-left-out": "behind a batch, nobody looks for items whose moment has come",
+    "wakes-twice": "items whose moment has come are derived again twice",
+    "hours-pass": "hours pass behind a batch",
+    "clock-behind": "the process that looks for moments has a clock that is five minutes behind",
+    "clock-ahead": "the process that looks for moments has a clock that is five minutes ahead",
     "put-back": "the application puts an item with the attributes that handlers derived onto it",
     "put-back-old": "the same, with the attributes that were derived onto it first",
     "put-back-unmarked": "the same, without the mark of whose attributes they are",
@@ -134,6 +141,7 @@ DELIVERY = (
     *driver.MEANWHILE,
     *driver.REDRIVE,
     *driver.END,
+    *TIME,
 )
 FAULTS = tuple(dict.fromkeys((*STORE, *faults.LANDING, *faults.OTHERWISE, *DELIVERY, *store.PUTS, *handlers.FAULTS)))
 """Every fault: of the store's calls, of deliveries, of the application's writes, of user code."""
@@ -281,7 +289,7 @@ def check_scenario(app: App, scenario: Scenario) -> None:
 def _shapes(app: App, items: Any, recorded: str | Path | None, named: NamedAttributes) -> list[Shape]:
     if recorded is not None:
         changes = recorded_changes(app, [str(recorded)])
-        return recorded_shapes(app, map(named.seen, changes))
+        return _varied(app, recorded_shapes(app, map(named.seen, changes)))
     sources = item_keys(app)
     if not (isinstance(items, Mapping) and all(isinstance(key, Key) for key in items)):
         raise TwinError(f"items={shown(items)}: expected example items of each source key, {{ORDER: {{...}}}}.")
@@ -298,10 +306,15 @@ def _shapes(app: App, items: Any, recorded: str | Path | None, named: NamedAttri
             "the handlers' items with a TypedDict, def total(order: Order) -> Row."
         )
     found = shapes_of({key: _examples(key, given) for key, given in items.items()})
-    return [
+    found = [
         each._replace(given=()) if each.key in unknown or hasattr(items[each.key], "example") else each
         for each in found
     ]
+    return _varied(app, found)
+
+
+def _varied(app: App, shapes: list[Shape]) -> list[Shape]:
+    return near_moments(shapes) if app.asks_time else shapes
 
 
 def recorded_changes(app: App, paths: Sequence[str]) -> Iterator[Change]:
@@ -328,8 +341,9 @@ def _run_and_count(
 ) -> None:
     driver = _driver(handlers, scenario, choices)
     # Both raise for an item that a handler cannot process, before faults can hide the error.
-    expected = expected_all(handlers.app, driver.given)
-    attribute_names(handlers.app, driver.given)
+    with at_moment(driver.last_moment):
+        expected = expected_all(handlers.app, driver.given)
+        attribute_names(handlers.app, driver.given)
     problem = difference_of(driver, expected)
     proof.histories += 1
     proof.changes += len(driver.delivered)

@@ -15,7 +15,7 @@ from streamfold.errors import shortened
 from streamfold.keys.key import Key
 from streamfold.ledger.schema import Schema
 from streamfold.proofs.handlers import failure_message, is_called, with_functions
-from streamfold.proofs.histories import Shape, changes_of
+from streamfold.proofs.histories import HOURS_BETWEEN, Shape, changes_of
 from streamfold.records.change import Change
 from streamfold.records.values import EXACT
 from streamfold.routes.route import SOURCE, Route
@@ -24,6 +24,8 @@ from streamfold.settings import Settings
 from streamfold.testing.items import HandlerFails
 from streamfold.testing.twin import Write
 
+HISTORY_SECONDS = 5 * HOURS_BETWEEN * 3600
+"""At the end of a history of usual length more moments have come, and a handler may raise only then."""
 EVENTS = {
     "MODIFY": "no item is changed in the histories",
     "REMOVE": "no item is removed in the histories",
@@ -148,11 +150,13 @@ def _refusal(app: App, shape: Shape, fields: Mapping[str, Any], item: Mapping[st
 
 
 def _derive(app: App, route: Route, change: Change, fields: Mapping[str, Any], schema: Schema) -> None:
-    if route.planned_from_ledger:
+    contributes = route.kind.contributes
+    if route.lookups or (route.parts and contributes) or (route.asks_time and not contributes):
         return  # the contribution depends on other items too
-    if route.kind.contributes:
-        for image in (change.old, change.new):
-            derived(route, image, fields, schema, round(change.at_seconds * MICROSECONDS)).checked()
+    if contributes:
+        for seconds in (0.0, HISTORY_SECONDS) if route.asks_time else (0.0,):
+            for image in (change.old, change.new):
+                derived(route, image, fields, schema, round((change.at_seconds + seconds) * MICROSECONDS)).checked()
     else:
         work = Work(route, change.item, SOURCE, fields, [change])
         runtime = Runtime(app, MemoryEngine(app), Settings(), clock=lambda: change.at_seconds)

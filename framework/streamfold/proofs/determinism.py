@@ -16,10 +16,12 @@ from streamfold.derivations.derivation import derivation
 from streamfold.derivations.expected import partitions_of, parts_among, referents_of, with_parts
 from streamfold.proofs.handlers import is_called
 from streamfold.proofs.memory import Remembered
-from streamfold.records.change import Change
+from streamfold.records.change import Change, times_of
 from streamfold.records.images import Image
 from streamfold.routes.effects import each_effect
+from streamfold.routes.moments import Now
 from streamfold.routes.route import Route
+from streamfold.runtime import MICROSECONDS
 
 
 def with_sets_reversed(subject: Any) -> Any:
@@ -228,7 +230,11 @@ class Call(NamedTuple):
 
     def __call__(self, subject: Any = None) -> list[Any] | None:
         """The effects for this subject, or for an equal one."""
-        return _given(self.route, self.subject if subject is None else subject, self.fields)
+        given = self.fields
+        if self.route.asks_time:  # each call gets one of its own, which remembers the questions
+            seconds = max(times_of([self.change]), default=0.0)
+            given = {**given, self.route.asks_time: Now(round(seconds * MICROSECONDS))}
+        return _given(self.route, self.subject if subject is None else subject, given)
 
 
 def calls_on(app: App, changes: Iterable[Change]) -> list[Call]:
@@ -320,5 +326,6 @@ def message(route: Route, change: Change, what: str) -> str:
     return (
         f"Handler {route.name!r} ({route.declared_at}) is no function of its input: for item {change.name} {what}. "
         "A redelivery would then write other rows than the first delivery. Take times from the item, or from "
-        "change.at; take ids from the key; keep nothing between calls; sort the members of a set."
+        "change.at; ask whether a moment has come by now: Now; take ids from the key; keep nothing between calls; sort "
+        "the members of a set."
     )

@@ -27,8 +27,19 @@ from streamfold.proofs.faults import Choices, ChosenSlots, FaultyEngine
 from streamfold.proofs.handlers import FaultyHandlers, ProofParking
 from streamfold.proofs.histories import arriving
 from streamfold.proofs.invariants import AcknowledgedDeltas, InvariantBroken, Invariants
+from streamfold.proofs.moments import (
+    AFTER_SECONDS,
+    HOUR,
+    PASSING_HOURS,
+    QUIET_SECONDS,
+    SKEW_SECONDS,
+    TIME,
+    WAKES_MEANWHILE,
+    visit_late,
+)
 from streamfold.proofs.oracle import (
     ExpectedRows,
+    at_moment,
     attribute_names,
     check_cascades,
     endless,
@@ -43,7 +54,7 @@ from streamfold.proofs.oracle import (
 )
 from streamfold.proofs.store import LOCATION, Contents, ProofStore, Writer, Writers, proof_store
 from streamfold.records.change import Change, times_of
-from streamfold.runtime import Knowledge, Runtime, SendingPace
+from streamfold.runtime import MICROSECONDS, Knowledge, Runtime, SendingPace
 from streamfold.settings import Settings
 from streamfold.testing.items import HandlerFails
 from streamfold.testing.mapping import Died
@@ -131,6 +142,7 @@ class Invoker:
             self.engine.committed = lambda writes: self._waiting.commit(writes, len(self._running))
         self._broken: InvariantBroken | None = None
         self.now = now
+        self.end = now + AFTER_SECONDS  # up to which time goes on, if a handler asks for the time
         self.deliveries = 0
         self._running: list[Writer | None] = []  # running invocations, the innermost last; None: of no shard
         self._repairs_failed: list[Repaired] = []
@@ -160,13 +172,9 @@ class Invoker:
             runtime = self._invocation(calls)
             failures = process_changes(runtime, batch).failures
             process_queue(runtime, self.choices)
-            if self.app.chained:
-                self.engine.retry(self.settings.group)
-                failures = [*failures, *run_chains(runtime, self.engine).failures]
+            failures = [*failures, *self._chain(runtime)]
         except (Died, EngineUnavailable) as died:
-            self.log(f"  the invocation ends: {type(died).__name__}")
-            self.known.clear()
-            self.pace = self._new_pace()
+            self._ends(died)
             return None
         failed = {failure.sequence for failure in failures}
         if self._deltas:
@@ -174,6 +182,40 @@ class Invoker:
         if self.writers:
             self._note_ended(batch, failed, len(self.writers.store.delivered))
         return failures
+
+    def _chain(self, runtime: Runtime) -> Sequence[Failure]:
+        """Runs the handlers that read derived rows, and returns the failures."""
+        if not self.app.chained:
+            return ()
+        self.engine.retry(self.settings.group)
+        return run_chains(runtime, self.engine).failures
+
+    def _ends(self, died: BaseException) -> None:
+        self.log(f"  the invocation ends: {type(died).__name__}")
+        self.known.clear()
+        self.pace = self._new_pace()
+
+    def _pass_time(self, how: str | None = None) -> bool:
+        """Visits items at wakes, as the schedule does; returns whether there were some. Raises ``HandlerFails`` at the
+        end of a run.
+        """
+        if how == "hours-pass":
+            self.engine.advance_clock(min(self.store.clock_seconds + PASSING_HOURS * HOUR, self.end - QUIET_SECONDS))
+        self._running.append(None)
+        outside, self.engine.skew_seconds = self.engine.skew_seconds, SKEW_SECONDS.get(how, 0)
+        found, failures = False, list[Failure]()
+        try:
+            runtime = self._invocation()
+            found, visited = visit_late(runtime, twice=how == "wakes-twice")
+            process_queue(runtime, self.choices)
+            failures += [*visited, *self._chain(runtime)]
+        except (Died, EngineUnavailable) as died:
+            self._ends(died)
+        self.engine.skew_seconds = outside
+        self._running.pop()
+        for failure in failures if self.store.clock_seconds >= self.end else ():
+            raise HandlerFails(str(failure)) from failure.error
+        return found
 
     def _check_acknowledged(self, batch: Sequence[Change], failed: Collection[str | None], since: int) -> None:
         """Notes a record that is acknowledged before its deltas are in the rows."""
@@ -265,7 +307,7 @@ DELIVERY = (
     "repair",
     "other-process",
 )
-MEANWHILE = ("overlap", "other-shard", "repair", "written-meanwhile")
+MEANWHILE = ("overlap", "other-shard", "repair", "written-meanwhile", WAKES_MEANWHILE)
 REDRIVE = ("redriven-early", "redriven-shuffled", "redriven-twice", "replayed")
 END = ("late-writes-land-last", "all-delivered-again")
 REWIND_RECORDS = 3
@@ -332,12 +374,18 @@ class Driver(Invoker):
 
         Raises ``ItemsWrong`` if a handler removed an item that no declaration removes, or kept one that it removes.
         """
-        folded = folded_rows(self.app, history_of(self.delivered).items)
-        rows = expected_all(self.app, self.delivered, folded)
-        if self.writers is None:
-            return rows
-        check_cascades(self.app, self.writers.store.delivered, self._over)
-        return rows | expected_items(self.app, self.writers.store.delivered, self._derived_names, folded)
+        with at_moment(self.last_moment):
+            folded = folded_rows(self.app, history_of(self.delivered).items)
+            rows = expected_all(self.app, self.delivered, folded)
+            if self.writers is None:
+                return rows
+            check_cascades(self.app, self.writers.store.delivered, self._over)
+            return rows | expected_items(self.app, self.writers.store.delivered, self._derived_names, folded)
+
+    @property
+    def last_moment(self) -> int:
+        """The time at the end of a run, epoch microseconds, for handlers that ask for the time."""
+        return round(self.end * MICROSECONDS)
 
     @cached_property
     def _derived_names(self) -> set[str]:
@@ -370,6 +418,8 @@ class Driver(Invoker):
         if how in ("rewound", "checkpoint-lost"):
             writer.position = max(0, writer.position - REWIND_RECORDS) if how == "rewound" else 0
             self.log(f"{writer.name}: {how}, back to record {writer.position + 1}")
+        if self.app.asks_time and (passes := self.choices.choose("time", TIME)) != "wakes-left-out":
+            self._pass_time(passes)
 
     def _write(self, batch: Sequence[Change]) -> None:
         # The table has the items of its stream. Versions keep a redelivered batch from restoring older items.
@@ -407,6 +457,7 @@ class Driver(Invoker):
         first = len(self._running) == 1 and isinstance(self._running[0], Writer)
         waiting = self.writers.waiting if self.writers else []
         possible = {"overlap": first, "other-shard": bool(others), "repair": first, "written-meanwhile": bool(waiting)}
+        possible[WAKES_MEANWHILE] = first and self.app.asks_time
         option = self.choices.choose("meanwhile", [option for option in MEANWHILE if possible[option]])
         if option is None:
             return
@@ -421,6 +472,8 @@ class Driver(Invoker):
             self._running.pop()
         elif option == "repair":
             self._repair(self._batch[0])
+        elif option == WAKES_MEANWHILE:
+            self._pass_time("hours-pass")
         elif self.writers:
             self.writers.write(waiting[0], 1)
         self.log(f"  ) {option} meanwhile")
@@ -455,9 +508,12 @@ class Driver(Invoker):
         again = [writer.changes for writer in self.shards] if end == "all-delivered-again" else []
         for changes in (*again, ()):  # the empty batch runs the chains of late writes
             self._process(changes)
-        for _ in range(ROUNDS_MAX):  # a fan-out may change items, whose records may open another
+        if self.app.asks_time:
+            self.engine.advance_clock(self.end)
+        for _ in range(ROUNDS_MAX):  # a fan-out may change items, whose records may open another; so may a visit
             self._deliver_what_follows()
-            if not process_all(self._invocation()):
+            went_on = process_all(self._invocation())
+            if not (self.app.asks_time and self._pass_time()) and not went_on:
                 break
         self._process(())
 

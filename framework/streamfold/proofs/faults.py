@@ -258,6 +258,13 @@ class FaultyEngine:
         self.own_stream = self
         self.by_prefix, self.durable, self.separate = engine.by_prefix, engine.durable, engine.separate
         self.before: dict[StateKey, dict[str, Any] | None] = {}
+        self.skew_seconds = 0  # of the clock of the process that calls
+
+    @property
+    def clock_seconds(self) -> float:
+        """The time of the process that calls, epoch seconds; 0: there was no record."""
+        seconds = self.engine.clock_seconds
+        return seconds and seconds + self.skew_seconds
 
     def transact(self, writes: Sequence[GuardedWrite], expires_at: int) -> Refused | None:
         return cast("Refused | None", self._call("transact", writes, expires_at))
@@ -301,7 +308,7 @@ class FaultyEngine:
         return cast("dict[RowKey, dict[str, Any]]", self._call("read_rows", list(keys)))
 
     def read_entries(self, wanted: Entries) -> list[tuple[str, str]]:
-        if wanted.partition.startswith("delta#") and not (found := self.engine.read_entries(wanted)):
+        if wanted.partition.startswith(("delta#", "wake#")) and not (found := self.engine.read_entries(wanted)):
             # No choice at the stripes of a bucket that are empty: of ten times as many choices most would be at these.
             return found
         return cast("list[tuple[str, str]]", self._call("read_entries", wanted))

@@ -167,33 +167,41 @@ class BacklinkInvariants:
 
 
 class WakeInvariants:
-    """Holds the wakes that ledger items name against those that are there."""
+    """Holds the wakes that ledger items and counters name against those that are there."""
 
     def __init__(self, application: str, engine: MemoryEngine) -> None:
         self.application = application
         self.engine = engine
-        self.of: dict[StateKey, set[StateKey]] = {}  # that each ledger item names
+        self.of: dict[StateKey, set[StateKey]] = {}  # that each ledger item or counter names
+        self.named: Counter[StateKey] = Counter()
 
     def wrong(self, touched: Collection[Any], texts: Mapping[StateKey, Mapping[str, str]]) -> str | None:
-        """What is wrong with wakes; ``texts`` are those of touched ledger items, by handler."""
+        """What is wrong with wakes; ``texts`` are those of touched ledger items and counters, by handler."""
         concerned = {key for key in touched if isinstance(key, StateKey) and is_wake(key)}
-        if not concerned and not any(moments_of(text) for own in texts.values() for text in own.values()):
+        is_new = any(moments_of(text) for own in texts.values() for text in own.values())
+        if not (concerned or self.of or is_new):
             return None  # few applications have a handler that asks for the time
         from streamfold.ledger.wakes import Waits, wake_key
 
         for key, by_handler in texts.items():
-            source = source_of(key)
+            source = _owner(key)
             waits = {handler: Waits.of(text).wake for handler, text in by_handler.items()} if source else {}
-            self.of[key] = {
-                wake_key(self.application, handler, source.item, wake)
-                for handler, wake in waits.items()
-                if source is not None and wake is not None
-            }
-            concerned |= self.of[key]
-        named = set[StateKey]().union(*self.of.values())
+            before, after = (
+                self.of.pop(key, set()),
+                {
+                    wake_key(self.application, handler, source.item, wake)
+                    for handler, wake in waits.items()
+                    if source is not None and wake is not None
+                },
+            )
+            self.named.subtract(before)
+            self.named.update(after)
+            if after:
+                self.of[key] = after
+            concerned |= before | after
         for key in concerned:
-            if (key in named) != (key in self.engine.state):
-                which = "is not there" if key in named else "is named by no ledger item"
+            if (self.named[key] > 0) != (key in self.engine.state):
+                which = "is not there" if self.named[key] > 0 else "is named by no ledger item or counter"
                 return f"wake {key.sk} of {key.pk} {which}"
         return None
 
@@ -243,11 +251,13 @@ class Invariants:
         wrong = self.entries.wrong(touched, texts)
         _require(wrong is None, wrong or "")
         texts = {key: own for key, own in texts.items() if _is_ledger(key)}
-        wrong = self.wakes.wrong(touched, texts)
-        _require(wrong is None, wrong or "")
         for key, item in found.items():
             if key.pk.startswith(COUNTERS):
                 texts[key] = {key.pk.split("#", 3)[2]: (item or {}).get("refs", "")}
+            elif item is None and _is_ledger(key):
+                texts[key] = {}
+        wrong = self.wakes.wrong(touched, texts)
+        _require(wrong is None, wrong or "")
         wrong = self.backlinks.wrong(touched, texts)
         _require(wrong is None, wrong or "")
 

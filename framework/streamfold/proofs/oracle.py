@@ -178,11 +178,15 @@ def at_moment(microseconds: int) -> Iterator[None]:
         MOMENT.reset(token)
 
 
+def time_given(route: Route) -> dict[str, Now]:
+    """The time as an argument, for a handler that asks for it."""
+    return {route.asks_time: Now(MOMENT.get())} if route.asks_time else {}
+
+
 def called(route: Route, subject: Any, fields: Fields, item: ItemKey) -> list[Any]:
     assert route.function is not None
-    time = {route.asks_time: Now(MOMENT.get())} if route.asks_time else {}
     try:
-        return list(each_effect(route.name, route.function(subject, **route.asked(fields), **time)))
+        return list(each_effect(route.name, route.function(subject, **route.asked(fields), **time_given(route))))
     except Exception as error:
         raise HandlerFails(failure_message(route, joined_key(item[1:]), error)) from error
 

@@ -17,7 +17,7 @@ from streamfold.proofs.faults import Budget, Choices, Drawn, Script, Scripted, s
 from streamfold.proofs.handlers import FaultyHandlers
 from streamfold.proofs.histories import item_keys
 from streamfold.proofs.memory import Remembered
-from streamfold.proofs.oracle import expected_all
+from streamfold.proofs.oracle import at_moment, expected_all
 from streamfold.proofs.processes import PROCESSES, Elsewhere
 from streamfold.proofs.store import drawn_pace
 from streamfold.records.change import Change
@@ -112,7 +112,8 @@ class Recording:
             prefix = "" if isinstance(broken, NotDeterministic) else "The clean replay fails: "
             return f"{prefix}{broken}"
         if not driver.writers:
-            self.expected = expected_all(self.app, [placed.change for item in self.items for placed in item])
+            with at_moment(driver.last_moment):
+                self.expected = expected_all(self.app, [placed.change for item in self.items for placed in item])
         if clean == self.expected:
             return None
         problem = difference_of(self._driver(self.shards, Choices(), CLEAN_ACTIONS), self.expected)
