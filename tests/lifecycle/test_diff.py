@@ -11,6 +11,7 @@ from streamfold.proofs.oracle import folded_rows, stored_rows
 from streamfold.records.values import encode
 from tests.helpers.backfill_histories import IMAGES, application
 from tests.helpers.records import item
+from tests.helpers.woken import START, at, counted, made
 
 APP = application(new=True)
 
@@ -112,3 +113,23 @@ def test_a_lookup_in_a_table_that_the_new_code_does_not_declare_is_refused():
     engine = Shop(new, line={"product_id": "p"})
     with pytest.raises(SettingsError, match="looks up items of table 'products', which the new one does not declare"):
         compared(other, new, engine)
+
+
+def test_both_versions_are_asked_at_one_time():
+    app = made(counted)
+    engine = MemoryEngine(app)
+    engine.source_tables.update(app.tables)
+    ticket = item("TICKET#1", "META", status="open", team="a", due_at=at(60))
+    engine.put_sources([(("main", "TICKET#1", "META"), encode(ticket)["M"], "1")])
+
+    def before(items, referents):
+        return side_page(app, Schema(), items, None, referents, START + 59)
+
+    same = CodeDiff(app, engine, Schema(), ["counted"], before, START + 59)
+    later = CodeDiff(app, engine, Schema(), ["counted"], before, START + 60)
+    for each in (same, later):
+        each.page([("main", "TICKET#1", "META")])
+    assert (same.differs, [(each.old, each.new) for each in later.changes]) == (
+        False,
+        [(None, {"tickets": {"N": "1"}})],
+    )

@@ -7,6 +7,7 @@ from streamfold.failures.repair import Repair
 from streamfold.lifecycle.explain import Explaining, explain_item
 from streamfold.lifecycle.page import Pages
 from streamfold.lifecycle.verify import Verifier
+from tests.helpers.wake_walks import BROKEN, raising
 from tests.helpers.woken import START, Desk, at, counted, made
 
 PLACE = ("main", "TICKET#1", "META")
@@ -85,3 +86,17 @@ def test_late_wakes_are_listed_with_their_age(desk):
     desk.now += 100
     ((found, text),) = wake_lines(desk.runtime())
     assert (found["wakes"], found["age_seconds"], "counted" in text) == ("counted", 40, True)
+
+
+def test_wakes_that_were_put_off_are_listed_with_their_first_moment():
+    desk = Desk(made(raising, name="walks"))
+    BROKEN.update("a")
+    desk.ticket(1, 60)
+    desk.now += 90
+    assert len(desk.sweep()) == 1
+    desk.now = START + 400
+    assert len(desk.sweep()) == 1
+    BROKEN.clear()
+    ((found, text),) = wake_lines(desk.runtime())
+    assert (found["items"], found["first_moment"], found["next_try"]) == (1, at(60), at(1000))
+    assert "TICKET#1" in text

@@ -41,6 +41,7 @@ from streamfold.ledger.state_keys import document_key, wakes_head
 from streamfold.ledger.step import Step
 from streamfold.ledger.wakes import (
     BEFORE_ALL_WAKES,
+    DELAY_SECONDS_MAX,
     STRIPES,
     Times,
     Waits,
@@ -323,9 +324,18 @@ def asking(runtime: Runtime) -> list[Route]:
     ]
 
 
-def listed(runtime: Runtime, route: Route, partition: str, after: str, to: int, most: int = PAGE) -> list[HandlerWake]:
+def listed(
+    runtime: Runtime,
+    route: Route,
+    partition: str,
+    after: str,
+    to: int,
+    most: int = PAGE,
+    *,
+    consistent: bool = True,
+) -> list[HandlerWake]:
     """The wakes of a stripe behind a position and up to a moment. Raises ``EngineError`` for one that is damaged."""
-    found = runtime.engine.read_entries(Entries(partition, most, after, before=until(to)))
+    found = runtime.engine.read_entries(Entries(partition, most, after, before=until(to), consistent=consistent))
     return [HandlerWake(route, Wake.of(position, text)) for position, text in found]
 
 
@@ -493,6 +503,21 @@ def late_wakes(runtime: Runtime, routes: Iterable[Route] | None = None) -> Itera
                 stripes.append(number)
                 oldest = min(oldest, Wake.of(*found[0]).moment)
         yield LateWakes(route, (now - oldest) / MICROSECONDS, stripes)
+
+
+def put_off_wakes(runtime: Runtime, route: Route) -> list[Wake]:
+    """The wakes that were put off because the handler raised, in the order of their first moments.
+
+    A wake is put off by an hour at the most. Of a stripe with more than ``PAGE`` wakes up to then the others are left
+    out: one query a stripe, not strongly consistent.
+    """
+    until_moment = runtime.moment + DELAY_SECONDS_MAX * MICROSECONDS
+    found = [
+        each.wake
+        for partition in partitions(runtime.application.name, route.name)
+        for each in listed(runtime, route, partition, BEFORE_ALL_WAKES, until_moment, consistent=False)
+    ]
+    return sorted((each for each in found if each.put_off_seconds), key=lambda each: each.first_moment)
 
 
 def enqueue_stripes(runtime: Runtime) -> dict[str, float]:

@@ -1,6 +1,7 @@
 """``streamfold diff`` shows the rows that changed code would make different, before the code is deployed."""
 
 from collections.abc import Iterator, Mapping, Sequence
+from functools import partial
 from random import Random
 from typing import Any
 
@@ -16,6 +17,7 @@ from streamfold.lifecycle.diff import NEW, OLD, CodeDiff, HandlerDiff, RaisedIte
 from streamfold.lifecycle.sources import pages, wanted_routes
 from streamfold.records.values import decode
 from streamfold.routes.route import Route
+from streamfold.runtime import MICROSECONDS
 
 SAMPLE_ITEMS = 1_000
 PAGE_ITEMS = 100
@@ -84,7 +86,9 @@ def diff(opened: Session) -> Report:
     app, by, code = opened.app, opened.explaining, opened.stack.enter_context(opened_code(given.old))
     routes = _routes(app, given.handlers)
     _note_sides(app, code, routes)
-    found = CodeDiff(by.app, by.engine, by.schema, [route.name for route in routes], code.rows)
+    at_seconds = opened.runtime.moment / MICROSECONDS  # one time for both sides
+    old = partial(code.rows, at_seconds=at_seconds)
+    found = CodeDiff(by.app, by.engine, by.schema, [route.name for route in routes], old, at_seconds)
     wanted = opened.keys(routes).sources(given.sample, Random()) if routes else iter(())  # noqa: S311 - a sample
     with item_progress("comparing", given.sample, shown=not given.json_output) as advance:
         for page in pages(wanted, PAGE_ITEMS):

@@ -1,12 +1,12 @@
 """``streamfold jobs``: runs over all items and open fan-outs. Other commands process their fan-outs here, too."""
 
 from collections.abc import Iterator, Sequence
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from streamfold.batch.fan_outs import OpenFanOut, enqueue_open, open_fan_outs, run_chains, run_fan_outs
 from streamfold.batch.report import Report as BatchReport
 from streamfold.cli import shell
-from streamfold.cli.items import name_text
+from streamfold.cli.items import item_text, name_text
 from streamfold.cli.output import Report, counted, note
 from streamfold.cli.session import Session
 from streamfold.commit.outcome import Failure, by_cause
@@ -14,7 +14,11 @@ from streamfold.errors import SettingsError, printable
 from streamfold.jobs.fan_outs import ROWS, is_over
 from streamfold.jobs.job import Job, Jobs
 from streamfold.lifecycle.backfill import BackfillProgress, ShowProgress
+from streamfold.routes.moments import moment_text
 from streamfold.runtime import Runtime
+
+if TYPE_CHECKING:
+    from streamfold.ledger.wakes import Wake
 
 FAILED_SHOWN = 20
 NAMED_MAX = 5
@@ -108,12 +112,18 @@ def handlers_text(handlers: Sequence[str]) -> str:
 
 
 def wake_lines(runtime: Runtime) -> Iterator[tuple[dict[str, Any], str]]:
-    """Each handler with items that wait for a visit, because their moment has come, as JSON and as text."""
+    """Each handler with items that wait for a visit, because their moment has come, or because the handler raised at
+    it; as JSON and as text.
+    """
     if not runtime.application.asks_time:
         return
-    from streamfold.batch.wakes import late_wakes  # few applications ask for the time
+    from streamfold.batch.wakes import late_wakes, put_off_wakes  # few applications ask for the time
 
-    for each in late_wakes(runtime, [route for route in runtime.application.routes if route.asks_time]):
+    asking = [route for route in runtime.application.routes if route.asks_time]
+    for route in asking:
+        if wakes := put_off_wakes(runtime, route):
+            yield _put_off_line(route.name, wakes)
+    for each in late_wakes(runtime, asking):
         if each.stripes:
             name, age = each.route.name, int(each.oldest_seconds)
             runs = runtime.settings.runs(name, each.route.group)
@@ -125,6 +135,16 @@ def wake_lines(runtime: Runtime) -> Iterator[tuple[dict[str, Any], str]]:
             }
             why = "" if runs else ", not of this group, or off"
             yield found, f"wakes of {name}: items wait for a visit since {_duration(age)}{why}"
+
+
+def _put_off_line(handler: str, wakes: "Sequence[Wake]") -> tuple[dict[str, Any], str]:
+    first, tried = moment_text(wakes[0].first_moment), moment_text(min(each.moment for each in wakes))
+    found = {"wakes": handler, "state": "put off", "items": len(wakes), "first_moment": first, "next_try": tried}
+    text = (
+        f"wakes of {handler}: {counted(len(wakes), 'item')} put off, because the handler raises; the first since "
+        f"{first}, {item_text(wakes[0].item)}; next try {tried}"
+    )
+    return found, text
 
 
 def fan_out_lines(runtime: Runtime) -> Iterator[tuple[dict[str, Any], str]]:

@@ -51,14 +51,18 @@ class OldCode:
         self.handlers: list[str] = found["handlers"]
         self.elsewhere: list[str] = found["elsewhere"]
 
-    def rows(self, items: Sequence[TableAndItem], referents: Referents = NO_REFERENTS) -> list[SideRows]:
-        """The rows that the old code makes of items. Raises ``SettingsError`` if it ends, or takes too long."""
+    def rows(
+        self, items: Sequence[TableAndItem], referents: Referents = NO_REFERENTS, at_seconds: float = 0.0
+    ) -> list[SideRows]:
+        """The rows that the old code makes of items, at a time. Raises ``SettingsError`` if it ends, or takes too
+        long.
+        """
         if not items:
             return []
         assert self.process.stdin is not None
         with self._watched():
             with suppress(BrokenPipeError):  # it has ended: reading its line raises a better error
-                page = {"items": [list(item) for item in items], "referents": dict(referents)}
+                page = {"items": [list(item) for item in items], "referents": dict(referents), "at": at_seconds}
                 self.process.stdin.write(to_json(page) + "\n")
                 self.process.stdin.flush()
             return [SideRows.of(self._line()) for _ in items]
@@ -185,7 +189,7 @@ def serve(application: str, folder: str, lines: TextIO, output: TextIO) -> None:
     schema = Schema()
     for line in lines:
         page = json.loads(line)
-        made = side_page(app, schema, page["items"], None, page["referents"])
+        made = side_page(app, schema, page["items"], None, page["referents"], page["at"])
         output.writelines(each.line() + "\n" for each in made)
         output.flush()
 

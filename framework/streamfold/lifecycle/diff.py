@@ -131,6 +131,7 @@ def side_page(
     items: Iterable[TableAndItem],
     handlers: Collection[str] | None = None,
     referents: Referents = NO_REFERENTS,
+    at_seconds: float = 0.0,
 ) -> list[SideRows]:
     """The rows that handlers make of stored items, for views, indexes and derived attributes, each of one item alone.
 
@@ -140,8 +141,9 @@ def side_page(
     schema: the aggregations of attributes that are known; new ones are added.
     handlers: only these; None: all.
     referents: items that handlers look up. A handler that needs others makes no rows, and names these.
+    at_seconds: the time for handlers that ask for it, epoch seconds; 0: that of this machine.
     """
-    page = _SidePage(app, schema, handlers, referents)
+    page = _SidePage(app, schema, handlers, referents, at_seconds)
     sides = [page.side(table, image) for table, image in items]
     return [page.completed(each) for each in sides]
 
@@ -150,9 +152,15 @@ class _SidePage:
     """The items of a page, as one version of the code makes rows of them."""
 
     def __init__(
-        self, app: Application, schema: Schema, handlers: Collection[str] | None, referents: Referents
+        self,
+        app: Application,
+        schema: Schema,
+        handlers: Collection[str] | None,
+        referents: Referents,
+        at_seconds: float,
     ) -> None:
         self.app, self.schema, self.handlers, self.referents = app, schema, handlers, referents
+        self.at_seconds = at_seconds
         self.entries = MemoryEngine(app.tables.values())  # what the items have below their rows
         self.items: dict[tuple[str, str, str], int] = {}  # how many items have some, by handler, row and attribute
 
@@ -166,6 +174,7 @@ class _SidePage:
                 continue
             looked_up = LookedUp(image_of(image))
             given = _GivenReferents(self.app, self.referents)
+            given.advance_clock(self.at_seconds)
             if route.planned_from_ledger:
                 runtime = Runtime(self.app, given, Settings())
                 (looked_up,) = look_up(runtime, [Asked(route, item, looked_up.image, fields)], notes=False)
@@ -349,17 +358,25 @@ class RaisedItems:
 class CodeDiff:
     """Compares the rows that two versions of the code make of items. ``handlers``: of the new code, to be compared.
 
+    at_seconds: as in ``side_page``; ``old`` takes the same, or a moment that comes meanwhile would be a difference.
     schema: the aggregations of attributes in the state. The new code is checked against it, as a function is.
     """
 
     def __init__(
-        self, app: Application, engine: Engine, schema: Schema, handlers: Collection[str], old: MakeRows
+        self,
+        app: Application,
+        engine: Engine,
+        schema: Schema,
+        handlers: Collection[str],
+        old: MakeRows,
+        at_seconds: float = 0.0,
     ) -> None:
         self.app = app
         self.engine = engine
         self.schema = schema
         self.handlers = handlers
         self.old = old
+        self.at_seconds = at_seconds
         self.items = 0
         self.found: dict[str, HandlerDiff] = {name: HandlerDiff() for name in handlers}
         self.changes: list[RowChange] = []
@@ -377,7 +394,7 @@ class CodeDiff:
         return len(sources)
 
     def _new(self, items: Sequence[TableAndItem], referents: Referents) -> list[SideRows]:
-        return side_page(self.app, self.schema, items, self.handlers, referents)
+        return side_page(self.app, self.schema, items, self.handlers, referents, self.at_seconds)
 
     def _made(
         self, make: MakeRows, items: Sequence[TableAndItem], referents: dict[str, StoredItem | None]

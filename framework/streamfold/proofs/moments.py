@@ -9,6 +9,7 @@ record: the rows must be those of the declarations at that time.
 import re
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from decimal import Decimal
+from itertools import product
 from typing import Any
 
 from streamfold.batch.wakes import StripeVisits, WakeVisits, late_wakes, listed
@@ -47,16 +48,15 @@ def near_moments(shapes: Iterable[Shape]) -> list[Shape]:
 def _with_moments(shape: Shape) -> Iterator[Mapping[str, Any]]:
     known = list(shape.items)
     items = [item for _, item in shape.given] or list(shape.items)
-    for hours in MOMENT_HOURS:
-        for item in items[:ITEMS_MAX]:
-            for name, value in item.items():
-                moment = moved(value, int(shape.start), hours * HOUR)
-                if moment is not None and (found := {**item, name: moment}) not in known:
-                    known.append(found)
-                    yield found
+    for hours, item in product(MOMENT_HOURS, items[:ITEMS_MAX]):
+        for name, value in item.items():
+            moment = moment_like(value, int(shape.start), hours * HOUR)
+            if moment is not None and (found := {**item, name: moment}) not in known:
+                known.append(found)
+                yield found
 
 
-def moved(value: Any, start_seconds: int, after_seconds: int) -> Any:
+def moment_like(value: Any, start_seconds: int, after_seconds: int) -> Any:
     """A moment in the form of a value, so long after the start; None for a value that is no moment."""
     seconds = start_seconds + after_seconds
     if isinstance(value, str) and re.fullmatch(ANY_PATTERN, value, re.ASCII):
