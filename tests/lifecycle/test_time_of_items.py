@@ -1,12 +1,21 @@
 """Repairs and comparisons of items whose handlers ask for the time."""
 
+from datetime import UTC, datetime
+
 import pytest
 
 from streamfold.cli.jobs import wake_lines
 from streamfold.failures.repair import Repair
+from streamfold.keys.table import STATE
 from streamfold.lifecycle.explain import Explaining, explain_item
+from streamfold.lifecycle.exports import open_export
+from streamfold.lifecycle.other_rows import verify_exports
 from streamfold.lifecycle.page import Pages
+from streamfold.lifecycle.rows import RowsVerifier
 from streamfold.lifecycle.verify import Verifier
+from streamfold.records.values import encode
+from streamfold.settings import Settings
+from tests.helpers.exports import write_export
 from tests.helpers.wake_walks import BROKEN, raising
 from tests.helpers.woken import START, Desk, at, counted, made
 
@@ -100,3 +109,61 @@ def test_wakes_that_were_put_off_are_listed_with_their_first_moment():
     ((found, text),) = wake_lines(desk.runtime())
     assert (found["items"], found["first_moment"], found["next_try"]) == (1, at(60), at(1000))
     assert "TICKET#1" in text
+
+
+def verified_rows(desk):
+    found = RowsVerifier(desk.runtime(), desk.app.routes, live=True).verify()
+    return [each.row[1] for each in found.different], found.moving
+
+
+def test_a_row_whose_moment_has_just_come_is_moving(desk):
+    desk.ticket(1, 60)
+    desk.now += 90
+    assert verified_rows(desk) == ([], 1)
+
+
+def test_a_row_whose_moment_came_long_ago_is_a_difference(desk):
+    desk.ticket(1, 60)
+    desk.now += 700
+    assert verified_rows(desk) == (["TEAM#a"], 0)
+
+
+def test_a_row_that_is_wrong_beside_moments_that_have_just_come_is_a_difference(desk):
+    desk.ticket(1, 60)
+    desk.ticket(2, -60, team="b")
+    del desk.engine.rows["main", "TEAM#b", "COUNTED"]
+    desk.now += 90
+    assert verified_rows(desk) == (["TEAM#b"], 1)
+
+
+def test_an_item_of_a_clock_that_was_ahead_is_counted(desk):
+    desk.now = START + 100
+    desk.ticket(1, 60)
+    desk.now = START
+    assert (verified(desk).ahead, verified(desk).different) == (1, [])
+
+
+def exported(desk, folder, seconds):
+    app = desk.app
+    moment = datetime.fromtimestamp(START + seconds, UTC).isoformat()
+    items = [encode(each)["M"] for each in desk.items.values() if each] + list(desk.engine.rows.values())
+    state = [encode({"pk": key.pk, "sk": key.sk, **each})["M"] for key, each in desk.engine.state.items()]
+    exports = {
+        "main": open_export(write_export(folder / "main", items, table="main", time=moment), app.tables["main"]),
+        STATE.name: open_export(write_export(folder / "state", state, table="state", time=moment), STATE),
+    }
+    return verify_exports(app, Settings(), app.routes, exports)
+
+
+def test_exports_are_compared_at_their_time(tmp_path, desk):
+    desk.ticket(1, 60)
+    desk.ticket(2, -60)
+    found = exported(desk, tmp_path, 30)
+    assert (found.rows.different, found.rows.moving, found.items.different, found.items.equal) == ([], 0, [], 2)
+
+
+def test_rows_of_exports_that_were_derived_at_a_later_time_are_left_out(tmp_path, desk):
+    desk.now += 64
+    desk.ticket(1, 60)
+    found = exported(desk, tmp_path, 59)
+    assert (found.rows.different, found.rows.moving, found.items.ahead) == ([], 1, 1)

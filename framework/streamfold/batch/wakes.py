@@ -43,6 +43,7 @@ from streamfold.ledger.wakes import (
     BEFORE_ALL_WAKES,
     DELAY_SECONDS_MAX,
     STRIPES,
+    VISITED_WITHIN_SECONDS,
     Times,
     Waits,
     Wake,
@@ -57,7 +58,7 @@ from streamfold.routes.moments import moment_text
 from streamfold.routes.route import SOURCE, Fields, Route
 from streamfold.runtime import MICROSECONDS, VISITS, QueuedSegment, Runtime
 from streamfold.settings.limits import ACTIONS_MAX
-from streamfold.writes.guarded import CounterWrite, LedgerWrite, StateKey
+from streamfold.writes.guarded import CounterWrite, LedgerWrite, RowKey, StateKey
 
 PAGE = 500
 """Wakes that are listed, and items that are visited, at a time: some seconds of work."""
@@ -161,6 +162,20 @@ def lacking_wakes(runtime: Runtime, visits: Iterable[Visit]) -> dict[tuple[str, 
     return {of: 1 for key, of in wanted.items() if key not in found}
 
 
+def awaited_rows(runtime: Runtime, routes: Sequence[Route]) -> set[RowKey]:
+    """The rows that visits at wakes may change whose moment came less than ``VISITED_WITHIN_SECONDS`` ago."""
+    rows, now = set[RowKey](), runtime.moment
+    visits = Visits(runtime=runtime, dry_run=True, gets=False)
+    for route, partition in _stripes(runtime, routes):
+        after = until(now - VISITED_WITHIN_SECONDS * MICROSECONDS - 1)
+        while found := listed(runtime, route, partition, after, now):
+            for visit in visits.read(WakeVisits(runtime).items(found)):
+                for step in visit.steps:
+                    rows.update(stored_rows(visit.stored(step)), step.after)
+            after = found[-1].wake.position
+    return rows
+
+
 class WakeVisits:
     """Visits items of one application at their wakes."""
 
@@ -217,7 +232,7 @@ class WakeVisits:
         """The outcome of visits, and the handlers of items whose wakes may still be in place because of their rows."""
         self.runtime.begin()
         visits, units, outcome = Visits(runtime=self.runtime, gets=False, moments=moments), list[Unit](), Outcome()
-        read = visits.read(self._wanted(wakes))
+        read = visits.read(self.items(wakes))
         if any(each.route.kind.calls_once(each.route) for each in wakes):
             from streamfold.batch.timers import call_once  # few applications have timers
 
@@ -234,7 +249,8 @@ class WakeVisits:
         held |= {(visit.item, step.route.name) for visit in again for step in visit.steps}
         return outcome, held
 
-    def _wanted(self, wakes: Sequence[HandlerWake]) -> list[VisitedItem]:
+    def items(self, wakes: Sequence[HandlerWake]) -> list[VisitedItem]:
+        """The items of wakes, with the handlers that visit each."""
         handlers: dict[tuple[object, str], VisitedItem] = {}
         for each, fields in self._declared(wakes):
             item, group = each.wake.item, each.route.group

@@ -283,6 +283,11 @@ def _verified_lines(found: Verified, why: Mapping[str, str]) -> Iterator[Printed
     )
     if found.idle_backlinks:
         yield f"{counted(found.idle_backlinks, 'idle backlink')}: the next change of the referent drops each."
+    if found.ahead:
+        yield (
+            f"{counted(found.ahead, 'contribution')} of a time that is still to come, because a clock was ahead: "
+            "streamfold repair derives the items at the present time."
+        )
     if found.pending:
         yield f"{counted(len(found.pending), 'contribution')} with pending work: a step has not finished their rows."
 
@@ -305,6 +310,7 @@ def _verified_object(app: Application, handlers: Sequence[str], found: Verified)
         "failed": [repair.failed_object(app, failed) for failed in found.failed],
         **({"pending": pending} if pending else {}),
         **({} if found.idle_backlinks is None else {"idle_backlinks": found.idle_backlinks}),
+        **({"ahead": found.ahead} if found.ahead else {}),
     }
 
 

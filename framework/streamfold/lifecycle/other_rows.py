@@ -191,23 +191,29 @@ def verify_exports(
     """
     time = check_exports(app, routes, exports)
     with loaded(app, exports) as engine:
+        moment = datetime.fromisoformat(time).timestamp() if time else 0.0
+        if app.asks_time:
+            engine.advance_clock(moment)  # of the exports
         runtime = Runtime(app, engine, settings, warn=warn)
         if STATE.name in exports:
             check_application(runtime, write=False)  # learns the attributes that retired handlers left in rows
         rows = RowsVerifier(runtime, routes, live=False, has_state=STATE.name in exports).verify()
-        moment = datetime.fromisoformat(time).timestamp() if time else runtime.clock()
         for route in _joining(routes):
             own = derivation(route).verified(route)
             assert own is not None, "a kind that joins items compares its rows"
-            rows.add(own.compared(comparing(runtime, moment, has_state=STATE.name in exports)))
-        items = _verified(runtime, routes) if STATE.name in exports else None
+            rows.add(own.compared(comparing(runtime, moment or runtime.clock(), has_state=STATE.name in exports)))
+        items, ahead = _verified(runtime, routes) if STATE.name in exports else (None, frozenset[RowKey]())
+        # The fold is of the exports' time, and these rows are of a later one.
+        rows.moving += sum(each.row in ahead for each in rows.different)
+        rows.different = [each for each in rows.different if each.row not in ahead]
     return VerifiedExports(time, rows, items)
 
 
-def _verified(runtime: Runtime, routes: Sequence[Route]) -> Verified:
+def _verified(runtime: Runtime, routes: Sequence[Route]) -> tuple[Verified, frozenset[RowKey]]:
+    """The comparison of all items, and the rows of those that were derived at a later time."""
     known = [route for route in routes if route.kind.contributes]
     verifier = Verifier(Pages(runtime, {route.name for route in known}, dry_run=True), 0)
     for page in pages(ItemKeys(runtime.application, runtime.engine, known, LOCAL_SEGMENTS).all()):
         verifier.page(page)
     verifier.found.idle_backlinks = idle_backlinks(runtime, known)
-    return verifier.found
+    return verifier.found, frozenset().union(*verifier.pages.ahead.values())

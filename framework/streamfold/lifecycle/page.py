@@ -24,7 +24,7 @@ from streamfold.commit.plan import Transaction, exceeds_transaction, pack
 from streamfold.commit.referents import lacking_backlinks
 from streamfold.derivations.derivation import Finishing, Work, derivation
 from streamfold.derivations.expected import ItemFailed
-from streamfold.ledger.contribution import BEFORE_ALL
+from streamfold.ledger.contribution import BEFORE_ALL, stored_rows
 from streamfold.ledger.step import Step
 from streamfold.lifecycle.sources import ItemKeys, lower_bound
 from streamfold.records.change import ItemKey
@@ -33,7 +33,7 @@ from streamfold.routes.roots import visited_for
 from streamfold.routes.route import REFERENT, SOURCE, Route
 from streamfold.runtime import Runtime
 from streamfold.settings.limits import ACTIONS_MAX
-from streamfold.writes.guarded import GuardedWrite, LedgerWrite, PutRow, PutState, StateKey, estimated_bytes
+from streamfold.writes.guarded import GuardedWrite, LedgerWrite, PutRow, PutState, RowKey, StateKey, estimated_bytes
 
 if TYPE_CHECKING:
     from streamfold.batch.order import RoutedFields
@@ -141,6 +141,10 @@ class Pages:
     emptied: bool = False
     delivered: bool | None = None
     manifest: Manifest | None = field(init=False, default=None)  # as it was when the first page began
+    ahead: dict[tuple[ItemKey, str], set[RowKey]] = field(init=False, default_factory=dict)
+    """In a dry run: items that a handler has derived at a time that is still to come, with the rows. A clock was ahead,
+    or the items are of an export of an earlier time.
+    """
 
     def __post_init__(self) -> None:
         self.runtime = replace(self.runtime, actions=ACTIONS_MAX)  # large transactions write shared rows least often
@@ -252,6 +256,8 @@ class Pages:
         if self.dry_run and step.times is not None:
             from streamfold.ledger.wakes import is_awaited  # few handlers ask for the time
 
+            if step.times.at > self.runtime.moment:
+                self.ahead[visit.item, step.route.name] = {*stored_rows(visit.stored(step)), *step.after}
             if is_awaited(visit.stored(step), step.times.at):
                 return False  # its moment has just come: it is moving
         return visit.differs(step) or (self.always and step.route.name in visit.found.contributions)

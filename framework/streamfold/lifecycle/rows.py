@@ -158,6 +158,7 @@ class RowsVerifier:
         self.watched: deque[RowKey] = deque()  # the rows of the last fold, in the order in which they are read next
         self.before: Mapping[RowKey, ShownRow | None] = {}  # the watched rows before the fold
         self.pending: set[RowKey] = set()  # that were passed over
+        self.awaited: set[RowKey] = set()  # so were these, because a moment of an item has just come
 
     def verify(self) -> VerifiedRows:
         """Folds and compares, again while suspected rows change."""
@@ -176,6 +177,7 @@ class RowsVerifier:
             self.found.different += suspected.values()
         self.found.different.sort(key=lambda each: str(each.row))
         self.found.pending = len(self.pending)
+        self.found.moving += len(self.awaited)
         return self.found
 
     def _compared(self, only: Collection[RowKey] | None) -> dict[RowKey, RowDifference]:
@@ -202,7 +204,7 @@ class RowsVerifier:
                     wrong = not alike(shown, right) or row in differing or self._is_lost(row, stored[row])
                     if wrong or row in self.changed or row in self.lacking:
                         found[row] = RowDifference(row, shown, right, differing.get(row, NOTHING_UNSEEN))
-            return self._without_expired(self._without_pending(found))
+            return self._without_expired(self._without_pending(self._without_awaited(found)))
 
     def _both_sides(
         self, row: RowKey, stored: Mapping[RowKey, ShownRow | None], expected: Mapping[RowKey, ShownRow | None]
@@ -238,6 +240,17 @@ class RowsVerifier:
         pending = {row for row in rows if is_target(self.routes, row)}
         self.pending |= pending
         return {row: each for row, each in found.items() if row not in pending}
+
+    def _without_awaited(self, found: dict[RowKey, RowDifference]) -> dict[RowKey, RowDifference]:
+        """Leaves out rows of items that are about to be derived again, because a moment has just come."""
+        asking = [route for route in self.routes if route.asks_time]
+        if not (found and asking and self.has_state):
+            return found
+        from streamfold.batch.wakes import awaited_rows  # few handlers ask for the time
+
+        awaited = awaited_rows(self.runtime, asking)
+        self.awaited |= awaited & found.keys()
+        return {row: each for row, each in found.items() if row not in awaited}
 
     def _without_expired(self, found: dict[RowKey, RowDifference]) -> dict[RowKey, RowDifference]:
         """Leaves out expired rows, and rows that were made again and hold the contributions since.

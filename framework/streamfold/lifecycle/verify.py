@@ -82,6 +82,7 @@ class Verified:
     moving: int = 0  # contributions that changed at every look
     failed: list[ItemFailed] = field(default_factory=list)  # items on which a handler raises
     idle_backlinks: int | None = None  # None: they were not counted
+    ahead: int = 0  # contributions of a time that is still to come
 
     def add(self, report: PageReport) -> None:
         """Adds the counts of a page."""
@@ -123,6 +124,7 @@ class Verifier:
         self.found.different += [each for each in same if not each.agrees]
         self.found.pending += [each for each in same if each.agrees]
         self.found.moving += len(moving)
+        self.found.ahead = len(self.pages.ahead)
 
     def _again(self, suspected: Mapping[ItemAndHandler, Difference]) -> Mapping[ItemAndHandler, Difference]:
         """Reads suspected contributions again; returns those that do not agree."""
