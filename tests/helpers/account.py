@@ -51,6 +51,7 @@ class Account:
         self.functions = {
             name: {
                 "FunctionName": name,
+                "FunctionArn": f"arn:aws:lambda:{REGION}:{OWNER}:function:{name}",
                 "Role": f"arn:aws:iam::{OWNER}:role/{name}",
                 "Runtime": "python3.13",
                 "Timeout": timeout,
@@ -110,6 +111,11 @@ class Account:
         self.ages_milliseconds = [1000.0]
         self.manifest = {"handlers": {}, "tables": {}, "epoch": 0, "retention_days": 30, "r": 1}
         self.fan_outs_started = []
+        self.rules = {
+            "again": {"event": {"ring": True}, "state": "ENABLED"},
+            "wake": {"event": {"wake": True}, "state": "ENABLED"},
+        }
+        self.late_wakes = []  # the beginnings of their partitions, and their moments
         self.others = {}  # other accounts, by a role of each
         self.resources = [("AWS::Lambda::Function", "projector"), ("AWS::Lambda::Function", "spreader")]
 
@@ -192,7 +198,25 @@ class Account:
         numbers = {name: {"N": str(self.manifest[name])} for name in ("epoch", "retention_days", "r")}
         return {"Item": {**{name: {"S": text} for name, text in values.items()}, **numbers}}
 
-    def query(self, **_):
+    def list_rule_names_by_target(self, TargetArn):  # noqa: N803 - boto3's
+        return {"RuleNames": [*self.rules]}
+
+    def list_targets_by_rule(self, Rule):  # noqa: N803 - boto3's
+        arn = self.functions["spreader"]["FunctionArn"]
+        return {"Targets": [{"Id": "1", "Arn": arn, "Input": json.dumps(self.rules[Rule]["event"])}]}
+
+    def describe_rule(self, Name):  # noqa: N803 - boto3's
+        return {"Name": Name, "ScheduleExpression": "rate(1 minute)", "State": self.rules[Name]["state"]}
+
+    def query(self, ExpressionAttributeValues, **_):  # noqa: N803 - boto3's
+        if ":sk" in ExpressionAttributeValues:
+            begin = ExpressionAttributeValues[":pk"]["S"].rpartition("#")[0]
+            found = [
+                each
+                for each in self.late_wakes
+                if (each[0], True) == (begin, each[1] < ExpressionAttributeValues[":sk"]["S"])
+            ]
+            return {"Items": [{"sk": {"S": moment}} for _, moment in found[:1]]}
         return {"Items": [{"s": {"S": json.dumps({"started": each})}} for each in self.fan_outs_started]}
 
     def get_queue_attributes(self, QueueUrl, AttributeNames):  # noqa: N803 - boto3's

@@ -14,7 +14,7 @@ from typing import Any
 from streamfold.app import App
 from streamfold.batch.manifest import RETIRED, Manifest
 from streamfold.batch.ownership import difference, guarded, key_of, parsed
-from streamfold.deploy import rules
+from streamfold.deploy import moments, rules
 from streamfold.deploy.alarms import QUEUE_AGE, STREAM_AGE
 from streamfold.deploy.deployed import (
     DYNAMODB,
@@ -62,6 +62,7 @@ from streamfold.errors import SettingsError, manual
 from streamfold.keys.table import MAIN, MARKED, NO_TRANSACTIONS, STATE
 from streamfold.ledger.state_keys import fan_outs_partition, identity_key
 from streamfold.parking import s3_location
+from streamfold.routes.route import Route
 from streamfold.settings import SECRETS, Settings
 from streamfold.settings.accounts import account_of
 from streamfold.settings.readers import PREFIX, SecretReference
@@ -138,6 +139,8 @@ class Doctor(Look):
             return
         kind: Sort = "queue" if all(each.service == SQS for each in mappings) else "stream"
         yield from judged(function.name, {"permissions": lambda: self._permissions(function, kind)})
+        if kind == "queue" and DeployedFunction(kind, "", self._routes(function), "").asks_time:
+            yield from judged(function.name, {"schedule": lambda: moments.schedule(function)})
         for mapping in mappings:
             yield from judged(function.name, self._mapping_checks(function, mapping))
 
@@ -169,6 +172,9 @@ class Doctor(Look):
             self.account.of(function.settings.role), state_name(self.app, function.settings), self.app.name
         )
 
+    def _routes(self, function: LiveFunction) -> Sequence[Route]:
+        return self.deployment.routes(function.settings.group)
+
     def _as_high(self, function: LiveFunction, setting: str, right: str, otherwise: str) -> Diagnosis:
         """Whether a number is not below that of another function, or of one that ran before."""
         own, name = getattr(function.settings, setting), PREFIX + setting.upper()
@@ -186,7 +192,7 @@ class Doctor(Look):
         mapped = {logical_name(self.app, function.settings, each.table) for each in function.mappings}
         by_kinesis = any(each.service == KINESIS for each in function.mappings)
         kinesis = [*self.app.source_tables] if by_kinesis else []
-        deployed = DeployedFunction(kind, group, self.deployment.routes(group), "")
+        deployed = DeployedFunction(kind, group, self._routes(function), "")
         given = {name: getattr(function.settings, name) for name in SECRETS}
         secrets = {name: each.store for name, each in given.items() if isinstance(each, SecretReference)}
         every = self.deployment.permissions(deployed, kinesis=kinesis, mapped=mapped, secrets=secrets)
@@ -433,6 +439,11 @@ class TableDoctor(Look):
                 "fan-outs": lambda: self._fan_outs(table),
             },
         )
+        if self.app.asks_time:
+            yield from judged(table, {"moments": lambda: self._moments(table)})
+
+    def _moments(self, table: str) -> Diagnosis:
+        return moments.late(self.app, self.account, table, self.now, self.functions)
 
     def _one_region(self, table: str) -> Diagnosis:
         found = self.account.table(table)

@@ -1,0 +1,92 @@
+"""What the doctor says of handlers that ask for the time: who looks for moments that came, and which were not seen."""
+
+import json
+from collections.abc import Iterator, Sequence
+
+from streamfold.app import App
+from streamfold.deploy import rules
+from streamfold.deploy.deployed import DYNAMODB, Account, LiveFunction
+from streamfold.deploy.diagnosis import Diagnosis, bad, good
+from streamfold.errors import SettingsError, manual
+from streamfold.lambda_entry.queue import WAKE
+from streamfold.ledger.wakes import VISITED_WITHIN_SECONDS, partitions, until
+from streamfold.routes.moments import SECOND_MICROSECONDS
+from streamfold.routes.route import Route
+
+NO_SCHEDULE = "their rows never change by time"
+
+
+def schedule(function: LiveFunction) -> Diagnosis:
+    """Whether a rule of EventBridge calls the queue's function with the event that looks for moments.
+
+    Raises as ``Account.ask``.
+    """
+    found = [*_rules(function.account, str(function.described.get("FunctionArn", function.name)))]
+    enabled = [text for text, is_enabled in found if is_enabled]
+    if not found:
+        return bad(
+            f"no rule of EventBridge calls it with {json.dumps(WAKE)}: {NO_SCHEDULE}",
+            f"give it the schedule {rules.EACH_MINUTE} with that input, as streamfold template prints it",
+        )
+    if not enabled:
+        return bad(f"the rule that looks for moments is disabled: {NO_SCHEDULE}", "enable the rule")
+    return good(f"{enabled[0]} with {json.dumps(WAKE)}")
+
+
+def _rules(account: Account, arn: str) -> Iterator[tuple[str, bool]]:
+    """The schedules of rules whose target is a function with the event of wakes, and whether each is enabled."""
+    for name in account.ask("events", "list_rule_names_by_target", TargetArn=arn).get("RuleNames", ()):
+        targets = account.ask("events", "list_targets_by_rule", Rule=name).get("Targets", ())
+        if any(each["Arn"] == arn and _event(each.get("Input", "")) == WAKE for each in targets):
+            rule = account.ask("events", "describe_rule", Name=name)
+            yield str(rule.get("ScheduleExpression", "")), rule.get("State") != "DISABLED"
+
+
+def _event(text: str) -> object:
+    try:
+        return json.loads(text)
+    except ValueError:
+        return None
+
+
+def late(app: App, account: Account, table: str, now: float, functions: Sequence[LiveFunction]) -> Diagnosis:
+    """Whether items wait whose moment came long ago, and which handlers have nobody who looks. One query a stripe.
+
+    Raises as ``Account.ask``.
+    """
+    asking = [route for route in app.routes if route.asks_time]
+    unserved = [route.name for route in asking if not any(_runs(each, route) for each in functions)]
+    moment = round((now - VISITED_WITHIN_SECONDS) * SECOND_MICROSECONDS)
+    waiting = {
+        route.name: stripes
+        for route in asking
+        if (stripes := sum(_has_wake(account, table, each, moment) for each in partitions(app.name, route.name)))
+    }
+    if waiting:
+        names = ", ".join(waiting)
+        nobody = f"; no function here runs {', '.join(unserved)}" if unserved else ""
+        return bad(
+            f"items of {names} were to be derived again more than {VISITED_WITHIN_SECONDS // 60} minutes ago{nobody}",
+            f"streamfold jobs shows since when; {manual('moments')} says who looks",
+        )
+    return good(f"{len(asking)} handlers ask for the time, and no item waits for long")
+
+
+def _runs(function: LiveFunction, route: Route) -> bool:
+    try:
+        return function.settings.runs(route.name, route.group)
+    except SettingsError:  # a line of its own says so
+        return False
+
+
+def _has_wake(account: Account, table: str, partition: str, moment: int) -> bool:
+    answer = account.ask(
+        DYNAMODB,
+        "query",
+        TableName=table,
+        KeyConditionExpression="pk = :pk AND sk < :sk",
+        ExpressionAttributeValues={":pk": {"S": partition}, ":sk": {"S": until(moment)}},
+        ProjectionExpression="sk",
+        Limit=1,
+    )
+    return bool(answer["Items"])
