@@ -1,10 +1,16 @@
 """Wakes: put and deleted with the step that names them; what visits at them do, also where a handler raises."""
 
+from types import SimpleNamespace
+
 import pytest
 
 from streamfold import App, Count, Key, Router, Row
+from streamfold.batch.wakes import BEFORE_ALL_WAKES, WakeVisits, asking, listed
 from streamfold.errors import EngineUnavailable
+from streamfold.ledger.wakes import partitions
 from streamfold.routes.moments import Now
+from streamfold.runtime import CLOCK_AHEAD_SECONDS, MICROSECONDS
+from streamfold.writes.guarded import PutState
 from tests.helpers.woken import EACH, START, TICKET, Desk, active, at, counted, made, overdue, tiers
 
 
@@ -219,3 +225,80 @@ def test_a_store_that_is_away_leaves_the_wake(desk):
     assert desk.wakes() == {"counted": [at(60)]}
     desk.sweep()
     assert desk.rows("TEAM") == {"TEAM#a": {"tickets": 1}}
+
+
+def between_calls(desk, call, action):
+    """The same store, which carries something out once before a call of this name."""
+    actions = [action]
+
+    class Store(type(desk.store)):
+        def __getattribute__(self, name):
+            if name == call and actions:
+                actions.pop()()
+            return super().__getattribute__(name)
+
+    return Store(desk.engine, desk.store.invariants)
+
+
+def wakes_of(desk):
+    """The late wakes of the only handler."""
+    runtime = desk.runtime()
+    (route,) = asking(runtime)
+    stripes = partitions(desk.app.name, route.name)
+    return [each for stripe in stripes for each in listed(runtime, route, stripe, BEFORE_ALL_WAKES, runtime.moment)]
+
+
+def test_a_visit_by_a_clock_that_is_behind_the_wake_is_at_its_moment(desk):
+    desk.ticket(1, 60)
+    desk.now += 60
+    found = wakes_of(desk)
+    desk.now -= 20
+    WakeVisits(desk.runtime()).visit(found)
+    assert (desk.wakes(), desk.rows("TEAM")) == ({}, {"TEAM#a": {"tickets": 1}})
+
+
+def test_a_wake_that_no_ledger_item_names_stays_where_it_is(desk):
+    desk.ticket(1, 60)
+    (wake,) = [key for key in desk.engine.state if key.pk.startswith("wake#")]
+    text = dict(desk.engine.state[wake])
+    desk.process(desk.write("TICKET#1", status="closed", team="a", due_at=at(60)))
+    # As if a step under way had put it again, behind the reading of the ledger item.
+    desk.engine.transact([PutState(wake, text["s"])], 0)
+    desk.now += 60
+    desk.sweep()
+    assert desk.wakes() == {"counted": [at(60)]}
+
+
+def test_a_visit_reads_the_item_behind_its_ledger_item(desk):
+    desk.ticket(1, 60)
+    desk.now += 60
+
+    def moves_by_a_clock_that_is_behind():
+        desk.now -= 20
+        desk.process(desk.write("TICKET#1", status="open", team="b", due_at=at(60)))
+        desk.now += 20
+
+    found = wakes_of(desk)
+    store = between_calls(desk, "read_state", moves_by_a_clock_that_is_behind)
+    WakeVisits(desk.runtime(store=store)).visit(found)
+    assert (desk.wakes(), desk.rows("TEAM")) == ({}, {"TEAM#b": {"tickets": 1}})
+
+
+def test_a_refused_step_asks_again_at_the_time_that_was_stored_meanwhile(desk):
+    first = desk.write("TICKET#1", status="open", team="a", due_at=at(60))
+    second = desk.write("TICKET#1", status="open", team="a", due_at=at(60), note=1)
+
+    def by_a_clock_that_is_right():
+        desk.now = START + 60
+        desk.process(first)
+        desk.now = START + 50
+
+    desk.now = START + 50
+    assert desk.process(second, store=between_calls(desk, "transact", by_a_clock_that_is_right)) == []
+    assert desk.rows("TEAM") == {"TEAM#a": {"tickets": 1}}
+
+
+def test_a_clock_that_is_a_year_ahead_is_that_of_the_store_and_five_seconds(desk):
+    desk.store.separate = SimpleNamespace(latest_seconds=lambda: START)
+    desk.now = START + 366 * 24 * 60 * 60
+    assert desk.runtime().moment == (START + CLOCK_AHEAD_SECONDS) * MICROSECONDS

@@ -172,7 +172,7 @@ class Doctor(Look):
             self.account.of(function.settings.role), state_name(self.app, function.settings), self.app.name
         )
 
-    def _routes(self, function: LiveFunction) -> Sequence[Route]:
+    def _routes(self, function: LiveFunction) -> tuple[Route, ...]:
         return self.deployment.routes(function.settings.group)
 
     def _as_high(self, function: LiveFunction, setting: str, right: str, otherwise: str) -> Diagnosis:
