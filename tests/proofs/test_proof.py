@@ -5,13 +5,14 @@ from pathlib import Path
 import pytest
 
 from handlers import app as shipped
-from handlers import tenants
+from handlers import tenants, tickets
 from streamfold.testing import check
 from tests.helpers import everything
 
 EVENTS = Path(__file__).parents[2] / "events"
 RECORDED = [(shipped, path) for path in sorted(EVENTS.glob("*.jsonl"))]
 RECORDED += [(tenants.app, path) for path in sorted(EVENTS.glob("tenants/*.jsonl"))]
+RECORDED += [(tickets.app, EVENTS / "desk/deadlines.jsonl")]
 ITEMS = {
     everything.ORDER: [
         {"status": "placed", "customer": "ana", "labels": [], "weight": 3, "email": "a@example.com"},
