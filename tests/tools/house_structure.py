@@ -67,6 +67,17 @@ FEATURES = {
         r"routes\.(?:parts|roots)|(?:commit|batch)\.collections|\b(?:route|part_keys)\.parts\b|\bgathers\b|\bgathering\b",
         ("routes/parts.py", "routes/roots.py", "commit/collections.py", "batch/collections.py"),
     ),
+    "moments": Feature(
+        r"\broutes\.moments\b|\b(?:ledger|batch)\.wakes\b|\basks_time\b",
+        (
+            "routes/moments.py",
+            "routes/local_days.py",
+            "ledger/wakes.py",
+            "batch/wakes.py",
+            "deploy/moments.py",
+            "proofs/moments.py",
+        ),
+    ),
     "lives": Feature(r"(?i)\b(?:life|lives)\b", ("ledger/lives.py",)),
 }
 """Who writes a new feature enters it here, so that its maximum shows how far it is threaded through the house."""
