@@ -87,9 +87,8 @@ def test_no_choice_about_time_is_drawn_for_handlers_that_do_not_ask_for_it():
 
 
 def test_moments_of_examples_move_to_the_time_of_a_history_in_their_own_form():
-    (shape,) = near_moments(
-        shapes_of({TICKET: [{"a": "2020-01-01T00:00:00.000+00:00", "b": Decimal(1_700_000_000), "c": "x", "d": 7}]})
-    )
+    example = {"a": "2020-01-01T00:00:00.000+00:00", "b": Decimal(1_700_000_000), "c": "x", "d": 7}
+    (shape,) = near_moments(made(counted), shapes_of({TICKET: [example]}))
     found = {(item["a"], item["b"], item["c"], item["d"]) for item in shape.items[1:]}
     moved = {each for each in found if each[0] != "2020-01-01T00:00:00.000+00:00"}
     assert ("2026-03-02T02:00:00.000+00:00", Decimal(1_700_000_000), "x", 7) in moved

@@ -169,9 +169,9 @@ def awaited_rows(runtime: Runtime, routes: Sequence[Route]) -> set[RowKey]:
     for route, partition in _stripes(runtime, routes):
         after = until(now - VISITED_WITHIN_SECONDS * MICROSECONDS - 1)
         while found := listed(runtime, route, partition, after, now):
-            for visit in visits.read(WakeVisits(runtime).items(found)):
-                for step in visit.steps:
-                    rows.update(stored_rows(visit.stored(step)), step.after)
+            read = visits.read(WakeVisits(runtime).items(found))
+            for visit, step in ((each, own) for each in read for own in each.steps):
+                rows.update(stored_rows(visit.stored(step)), step.after)
             after = found[-1].wake.position
     return rows
 

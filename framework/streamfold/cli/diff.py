@@ -86,9 +86,8 @@ def diff(opened: Session) -> Report:
     app, by, code = opened.app, opened.explaining, opened.stack.enter_context(opened_code(given.old))
     routes = _routes(app, given.handlers)
     _note_sides(app, code, routes)
-    at_seconds = opened.runtime.moment / MICROSECONDS  # one time for both sides
-    old = partial(code.rows, at_seconds=at_seconds)
-    found = CodeDiff(by.app, by.engine, by.schema, [route.name for route in routes], old, at_seconds)
+    at, names = opened.runtime.moment / MICROSECONDS, [route.name for route in routes]  # one time for both sides
+    found = CodeDiff(by.app, by.engine, by.schema, names, partial(code.rows, at_seconds=at), at)
     wanted = opened.keys(routes).sources(given.sample, Random()) if routes else iter(())  # noqa: S311 - a sample
     with item_progress("comparing", given.sample, shown=not given.json_output) as advance:
         for page in pages(wanted, PAGE_ITEMS):

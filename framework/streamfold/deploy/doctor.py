@@ -139,7 +139,7 @@ class Doctor(Look):
             return
         kind: Sort = "queue" if all(each.service == SQS for each in mappings) else "stream"
         yield from judged(function.name, {"permissions": lambda: self._permissions(function, kind)})
-        if kind == "queue" and DeployedFunction(kind, "", self._routes(function), "").asks_time:
+        if kind == "queue" and DeployedFunction(kind, "", self._routes(function), "").is_woken:
             yield from judged(function.name, {"schedule": lambda: moments.schedule(function)})
         for mapping in mappings:
             yield from judged(function.name, self._mapping_checks(function, mapping))
@@ -439,11 +439,11 @@ class TableDoctor(Look):
                 "fan-outs": lambda: self._fan_outs(table),
             },
         )
-        if self.app.asks_time:
-            yield from judged(table, {"moments": lambda: self._moments(table)})
+        if asking := moments.asking(self.app):
+            yield from judged(table, {"moments": lambda: self._moments(table, asking)})
 
-    def _moments(self, table: str) -> Diagnosis:
-        return moments.late(self.app, self.account, table, self.now, self.functions)
+    def _moments(self, table: str, asking: Sequence[Route]) -> Diagnosis:
+        return moments.late(self.app, asking, self.account, table, self.now, self.functions)
 
     def _one_region(self, table: str) -> Diagnosis:
         found = self.account.table(table)

@@ -99,12 +99,12 @@ class DeployedFunction(NamedTuple):
             adds = any(route.kind.watches(route) for route in self.routes)
             return (*alarms.OF_STREAM, alarms.ROWS_GONE) if adds else alarms.OF_STREAM
         if self.sort == QUEUE:
-            return (*alarms.OF_QUEUE_FUNCTION, alarms.WAKE_AGE) if self.asks_time else alarms.OF_QUEUE_FUNCTION
+            return (*alarms.OF_QUEUE_FUNCTION, alarms.WAKE_AGE) if self.is_woken else alarms.OF_QUEUE_FUNCTION
         return alarms.OF_VERIFIER
 
     @property
-    def asks_time(self) -> bool:
-        """Whether a handler asks for the time, so that its items are visited when moments come."""
+    def is_woken(self) -> bool:
+        """Whether a schedule calls it each minute: a handler asks for the time, and items are visited at moments."""
         return any(route.asks_time for route in self.routes)
 
     @property

@@ -49,17 +49,22 @@ def _event(text: str) -> object:
         return None
 
 
-def late(app: App, account: Account, table: str, now: float, functions: Sequence[LiveFunction]) -> Diagnosis:
+def asking(app: App) -> Sequence[Route]:
+    return [route for route in app.routes if route.asks_time]
+
+
+def late(
+    app: App, routes: Sequence[Route], account: Account, table: str, now: float, functions: Sequence[LiveFunction]
+) -> Diagnosis:
     """Whether items wait whose moment came long ago, and which handlers have nobody who looks. One query a stripe.
 
     Raises as ``Account.ask``.
     """
-    asking = [route for route in app.routes if route.asks_time]
-    unserved = [route.name for route in asking if not any(_runs(each, route) for each in functions)]
+    unserved = [route.name for route in routes if not any(_runs(each, route) for each in functions)]
     moment = round((now - VISITED_WITHIN_SECONDS) * SECOND_MICROSECONDS)
     waiting = {
         route.name: stripes
-        for route in asking
+        for route in routes
         if (stripes := sum(_has_wake(account, table, each, moment) for each in partitions(app.name, route.name)))
     }
     if waiting:
@@ -69,7 +74,7 @@ def late(app: App, account: Account, table: str, now: float, functions: Sequence
             f"items of {names} were to be derived again more than {VISITED_WITHIN_SECONDS // 60} minutes ago{nobody}",
             f"streamfold jobs shows since when; {manual('moments')} says who looks",
         )
-    return good(f"{len(asking)} handlers ask for the time, and no item waits for long")
+    return good(f"{len(routes)} handlers ask for the time, and no item waits for long")
 
 
 def _runs(function: LiveFunction, route: Route) -> bool:

@@ -370,7 +370,7 @@ def _messages_of(queue: TemplateValue | None, function: DeployedFunction) -> dic
         "Messages": {"Type": "SQS", "Properties": messages},
         "QueueAgain": {"Type": "Schedule", "Properties": again},
     }
-    if function.asks_time:
+    if function.is_woken:
         wake = {"Schedule": rules.EACH_MINUTE, "Input": json.dumps(WAKE)}
         found["Wake"] = {"Type": "Schedule", "Properties": wake}
     return found

@@ -192,8 +192,7 @@ def verify_exports(
     time = check_exports(app, routes, exports)
     with loaded(app, exports) as engine:
         moment = datetime.fromisoformat(time).timestamp() if time else 0.0
-        if app.asks_time:
-            engine.advance_clock(moment)  # of the exports
+        engine.advance_clock(moment)  # of the exports
         runtime = Runtime(app, engine, settings, warn=warn)
         if STATE.name in exports:
             check_application(runtime, write=False)  # learns the attributes that retired handlers left in rows

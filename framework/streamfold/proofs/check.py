@@ -289,7 +289,7 @@ def check_scenario(app: App, scenario: Scenario) -> None:
 def _shapes(app: App, items: Any, recorded: str | Path | None, named: NamedAttributes) -> list[Shape]:
     if recorded is not None:
         changes = recorded_changes(app, [str(recorded)])
-        return _varied(app, recorded_shapes(app, map(named.seen, changes)))
+        return near_moments(app, recorded_shapes(app, map(named.seen, changes)))
     sources = item_keys(app)
     if not (isinstance(items, Mapping) and all(isinstance(key, Key) for key in items)):
         raise TwinError(f"items={shown(items)}: expected example items of each source key, {{ORDER: {{...}}}}.")
@@ -310,11 +310,7 @@ def _shapes(app: App, items: Any, recorded: str | Path | None, named: NamedAttri
         each._replace(given=()) if each.key in unknown or hasattr(items[each.key], "example") else each
         for each in found
     ]
-    return _varied(app, found)
-
-
-def _varied(app: App, shapes: list[Shape]) -> list[Shape]:
-    return near_moments(shapes) if app.asks_time else shapes
+    return near_moments(app, found)
 
 
 def recorded_changes(app: App, paths: Sequence[str]) -> Iterator[Change]:

@@ -151,10 +151,10 @@ def _refusal(app: App, shape: Shape, fields: Mapping[str, Any], item: Mapping[st
 
 def _derive(app: App, route: Route, change: Change, fields: Mapping[str, Any], schema: Schema) -> None:
     contributes = route.kind.contributes
-    if route.lookups or (route.parts and contributes) or (route.asks_time and not contributes):
+    if route.lookups or (route.parts and contributes) or (route.planned_from_ledger and not contributes):
         return  # the contribution depends on other items too
     if contributes:
-        for seconds in (0.0, HISTORY_SECONDS) if route.asks_time else (0.0,):
+        for seconds in (0.0, HISTORY_SECONDS) if route.planned_from_ledger else (0.0,):  # it asks for the time
             for image in (change.old, change.new):
                 derived(route, image, fields, schema, round((change.at_seconds + seconds) * MICROSECONDS)).checked()
     else:

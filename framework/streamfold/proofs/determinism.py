@@ -14,12 +14,11 @@ from typing import Any, NamedTuple
 from streamfold.app import App
 from streamfold.derivations.derivation import derivation
 from streamfold.derivations.expected import partitions_of, parts_among, referents_of, with_parts
-from streamfold.proofs.handlers import is_called
+from streamfold.proofs.handlers import is_called, time_given
 from streamfold.proofs.memory import Remembered
 from streamfold.records.change import Change, times_of
 from streamfold.records.images import Image
 from streamfold.routes.effects import each_effect
-from streamfold.routes.moments import Now
 from streamfold.routes.route import Route
 from streamfold.runtime import MICROSECONDS
 
@@ -230,10 +229,8 @@ class Call(NamedTuple):
 
     def __call__(self, subject: Any = None) -> list[Any] | None:
         """The effects for this subject, or for an equal one."""
-        given = self.fields
-        if self.route.asks_time:  # each call gets one of its own, which remembers the questions
-            seconds = max(times_of([self.change]), default=0.0)
-            given = {**given, self.route.asks_time: Now(round(seconds * MICROSECONDS))}
+        seconds = max(times_of([self.change]), default=0.0)
+        given = {**self.fields, **time_given(self.route, round(seconds * MICROSECONDS))}
         return _given(self.route, self.subject if subject is None else subject, given)
 
 

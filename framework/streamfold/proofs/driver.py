@@ -33,9 +33,9 @@ from streamfold.proofs.moments import (
     PASSING_HOURS,
     QUIET_SECONDS,
     SKEW_SECONDS,
-    TIME,
     WAKES_MEANWHILE,
     visit_late,
+    ways_of_time,
 )
 from streamfold.proofs.oracle import (
     ExpectedRows,
@@ -143,6 +143,7 @@ class Invoker:
         self._broken: InvariantBroken | None = None
         self.now = now
         self.end = now + AFTER_SECONDS  # up to which time goes on, if a handler asks for the time
+        self._time = ways_of_time(self.app)
         self.deliveries = 0
         self._running: list[Writer | None] = []  # running invocations, the innermost last; None: of no shard
         self._repairs_failed: list[Repaired] = []
@@ -418,7 +419,7 @@ class Driver(Invoker):
         if how in ("rewound", "checkpoint-lost"):
             writer.position = max(0, writer.position - REWIND_RECORDS) if how == "rewound" else 0
             self.log(f"{writer.name}: {how}, back to record {writer.position + 1}")
-        if self.app.asks_time and (passes := self.choices.choose("time", TIME)) != "wakes-left-out":
+        if self._time and (passes := self.choices.choose("time", self._time)) != "wakes-left-out":
             self._pass_time(passes)
 
     def _write(self, batch: Sequence[Change]) -> None:
@@ -457,7 +458,7 @@ class Driver(Invoker):
         first = len(self._running) == 1 and isinstance(self._running[0], Writer)
         waiting = self.writers.waiting if self.writers else []
         possible = {"overlap": first, "other-shard": bool(others), "repair": first, "written-meanwhile": bool(waiting)}
-        possible[WAKES_MEANWHILE] = first and self.app.asks_time
+        possible[WAKES_MEANWHILE] = first and bool(self._time)
         option = self.choices.choose("meanwhile", [option for option in MEANWHILE if possible[option]])
         if option is None:
             return
@@ -508,12 +509,12 @@ class Driver(Invoker):
         again = [writer.changes for writer in self.shards] if end == "all-delivered-again" else []
         for changes in (*again, ()):  # the empty batch runs the chains of late writes
             self._process(changes)
-        if self.app.asks_time:
+        if self._time:
             self.engine.advance_clock(self.end)
         for _ in range(ROUNDS_MAX):  # a fan-out may change items, whose records may open another; so may a visit
             self._deliver_what_follows()
             went_on = process_all(self._invocation())
-            if not (self.app.asks_time and self._pass_time()) and not went_on:
+            if not (self._time and self._pass_time()) and not went_on:
                 break
         self._process(())
 

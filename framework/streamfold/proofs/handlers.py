@@ -13,6 +13,7 @@ from streamfold.errors import ParkingError
 from streamfold.parking import Parked
 from streamfold.records.change import Change
 from streamfold.routes.effects import each_effect
+from streamfold.routes.moments import Now
 from streamfold.routes.route import Route
 from streamfold.testing.twin import parking_conflicts
 
@@ -121,6 +122,11 @@ def is_called(route: Route) -> bool:
     single, kind = route.items_given == 1, route.kind
     yields = route.function is not None and (single or kind.gets_items) and not kind.calls_once(route)
     return yields and bool(kind.subscriptions(route)) and not derivation(route).outside
+
+
+def time_given(route: Route, at: int) -> dict[str, Now]:
+    """The time as an argument, for a handler that asks for it: each call gets one of its own."""
+    return {route.asks_time: Now(at)} if route.asks_time else {}
 
 
 def failure_message(route: Route, item: str, error: Exception) -> str:

@@ -37,6 +37,7 @@ from streamfold.ledger.contribution import (
 )
 from streamfold.ledger.deltas import Delta, DeltaNames, delta_key, is_delta, names_in
 from streamfold.ledger.state_keys import LedgerSource, claim_key, is_wake, source_of
+from streamfold.ledger.wakes import Waits, wake_key
 from streamfold.records.change import item_name
 from streamfold.records.values import WIDE, decode_number, digest
 from streamfold.writes.guarded import ENTRIES, Claim, GuardedWrite, LedgerWrite, RowKey, StateKey
@@ -181,19 +182,15 @@ class WakeInvariants:
         is_new = any(moments_of(text) for own in texts.values() for text in own.values())
         if not (concerned or self.of or is_new):
             return None  # few applications have a handler that asks for the time
-        from streamfold.ledger.wakes import Waits, wake_key
-
         for key, by_handler in texts.items():
             source = _owner(key)
             waits = {handler: Waits.of(text).wake for handler, text in by_handler.items()} if source else {}
-            before, after = (
-                self.of.pop(key, set()),
-                {
-                    wake_key(self.application, handler, source.item, wake)
-                    for handler, wake in waits.items()
-                    if source is not None and wake is not None
-                },
-            )
+            before = self.of.pop(key, set())
+            after = {
+                wake_key(self.application, handler, source.item, wake)
+                for handler, wake in waits.items()
+                if source is not None and wake is not None
+            }
             self.named.subtract(before)
             self.named.update(after)
             if after:
@@ -436,7 +433,7 @@ def _is_ledger(key: StateKey) -> bool:
 
 
 def _owner(key: StateKey) -> LedgerSource | None:
-    # The keys of counters and ledger items are alike.
+    """The item of a ledger item or of a counter, whose keys are alike; None for another state item."""
     return source_of(StateKey(key.pk.replace(COUNTERS, "ledger#", 1), key.sk))
 
 

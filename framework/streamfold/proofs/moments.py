@@ -7,7 +7,7 @@ record: the rows must be those of the declarations at that time.
 """
 
 import re
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from decimal import Decimal
 from itertools import product
 from typing import Any
@@ -17,6 +17,7 @@ from streamfold.commit.outcome import Failure
 from streamfold.keys.field import ANY_PATTERN
 from streamfold.ledger.wakes import BEFORE_ALL_WAKES, STRIPES, partitions
 from streamfold.proofs.histories import HOURS_BETWEEN, Shape
+from streamfold.routes.application import Application
 from streamfold.routes.moments import SECOND_MICROSECONDS, moment_text
 from streamfold.runtime import Runtime
 
@@ -40,8 +41,17 @@ NEAR_SECONDS = 20 * 366 * 24 * HOUR
 """A number that is no further from the begin of a history may be a moment in seconds."""
 
 
-def near_moments(shapes: Iterable[Shape]) -> list[Shape]:
-    """The shapes with more items: each attribute that may be a moment lies near the times of a history, too."""
+def ways_of_time(app: Application) -> Sequence[str]:
+    """The ways in which time passes for an application; none if no handler asks for it."""
+    return TIME if app.asks_time else ()
+
+
+def near_moments(app: Application, shapes: list[Shape]) -> list[Shape]:
+    """The shapes with more items, if a handler asks for the time: each attribute that may be a moment lies near the
+    times of a history, too.
+    """
+    if not app.asks_time:
+        return shapes
     return [each._replace(items=[*each.items, *_with_moments(each)]) for each in shapes]
 
 

@@ -19,14 +19,13 @@ from streamfold.derivations.expected import Expected, History, Values, fields_of
 from streamfold.engines.protocol import StoredItem
 from streamfold.errors import joined_key
 from streamfold.keys.table import CONTRIBUTORS, DERIVED
-from streamfold.proofs.handlers import failure_message
+from streamfold.proofs.handlers import failure_message, time_given
 from streamfold.proofs.store import DeliveredChange, ProofStore
 from streamfold.records.change import Change, ItemKey
 from streamfold.records.images import Image, derived_by, hidden, without_derived
 from streamfold.records.values import DIGITS_MAX, EXACT, encode
 from streamfold.routes.aggregates import Aggregate, Ordered
 from streamfold.routes.effects import each_effect
-from streamfold.routes.moments import Now
 from streamfold.routes.route import Fields, Route
 from streamfold.routes.shipped_aggregates import Claimed, Winner, claims_in_order, comparable
 from streamfold.testing.items import HandlerFails
@@ -178,15 +177,12 @@ def at_moment(microseconds: int) -> Iterator[None]:
         MOMENT.reset(token)
 
 
-def time_given(route: Route) -> dict[str, Now]:
-    """The time as an argument, for a handler that asks for it."""
-    return {route.asks_time: Now(MOMENT.get())} if route.asks_time else {}
-
-
 def called(route: Route, subject: Any, fields: Fields, item: ItemKey) -> list[Any]:
     assert route.function is not None
     try:
-        return list(each_effect(route.name, route.function(subject, **route.asked(fields), **time_given(route))))
+        return list(
+            each_effect(route.name, route.function(subject, **route.asked(fields), **time_given(route, MOMENT.get())))
+        )
     except Exception as error:
         raise HandlerFails(failure_message(route, joined_key(item[1:]), error)) from error
 

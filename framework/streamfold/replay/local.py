@@ -124,7 +124,9 @@ def process_to_end(runtime: Runtime, event: Any) -> Ran:
 
 def work_off(runtime: Runtime, changes: Sequence[Change] = (), until: int | None = None) -> Report:
     """Works off the wakes of a local state up to the first of some changes, up to a moment, or up to its clock."""
-    from streamfold.batch.wakes import work_off as work_off_until  # few applications ask for the time
+    if not runtime.application.asks_time:
+        return Report()
+    from streamfold.batch.wakes import work_off as work_off_until  # few applications do
 
     first = min((round(each * MICROSECONDS) for each in times_of(changes)), default=until)
     return work_off_until(runtime, first)

@@ -417,7 +417,7 @@ class Replay:
 
     def _work_off(self, batch: Sequence[tuple[Line, Change]] = (), until: int | None = None) -> None:
         """Works off the wakes up to the first record of a batch, up to a moment, or up to the clock of the state."""
-        if self.app.asks_time and not self.dry_run:
+        if not self.dry_run:
             self.note(work_off(self.runtime, [change for _, change in batch], until), {})
 
     def _process_batch(self, batch: list[tuple[Line, Change]]) -> None:

@@ -288,7 +288,7 @@ def _check_queue(review: Review, found: FoundFunction) -> None:
         if found.function.group in (None, other.function.group):
             _check_jobs(review, other, sources)
     schedules = [each for each in found.mappings if each.type.startswith("Schedule")]
-    if found.function.asks_time and not any(_calls(review, each, WAKE, WAKE_SECONDS) for each in schedules):
+    if found.function.is_woken and not any(_calls(review, each, WAKE, WAKE_SECONDS) for each in schedules):
         review.wrong(
             found.name,
             "Properties.Events",
