@@ -1,5 +1,6 @@
 """Repairs and comparisons of items whose handlers ask for the time."""
 
+import json
 from datetime import UTC, datetime
 
 import pytest
@@ -14,8 +15,11 @@ from streamfold.lifecycle.page import Pages
 from streamfold.lifecycle.rows import RowsVerifier
 from streamfold.lifecycle.verify import Verifier
 from streamfold.records.values import encode
+from streamfold.replay.costs import count_run
+from streamfold.replay.files import RecordedFiles
 from streamfold.settings import Settings
 from tests.helpers.exports import write_export
+from tests.helpers.records import item, record
 from tests.helpers.wake_walks import BROKEN, raising
 from tests.helpers.woken import START, Desk, at, counted, made
 
@@ -167,3 +171,19 @@ def test_rows_of_exports_that_were_derived_at_a_later_time_are_left_out(tmp_path
     desk.ticket(1, 60)
     found = exported(desk, tmp_path, 59)
     assert (found.rows.different, found.rows.moving, found.items.ahead) == ([], 1, 1)
+
+
+def counted_run(folder, due_seconds):
+    """What 100 tickets cost, one a second, each due so long after it came."""
+    path = folder / f"{due_seconds}.jsonl"
+    tickets = [item(f"TICKET#{n}", "META", status="open", team="a", due_at=at(n + due_seconds)) for n in range(100)]
+    records = [record(None, each, number + 1, at=float(START + number)) for number, each in enumerate(tickets)]
+    path.write_text("".join(json.dumps(each) + "\n" for each in records), "utf-8")
+    return count_run(made(counted), Settings(), RecordedFiles([str(path)]), 1)
+
+
+def test_costs_count_the_visits_of_a_recording_and_name_those_behind_it(tmp_path):
+    without, within, behind = (counted_run(tmp_path, seconds) for seconds in (-1, 1, 10_000))
+    assert (without.outside, within.usage.write_units > without.usage.write_units + 400) == ((), True)
+    (text,) = behind.outside
+    assert text.startswith("Of a million records 1,000,000 moments come behind the recording: 2,000,000 read units")

@@ -14,7 +14,7 @@ from streamfold.engines.capacity import CountedCall, CountingEngine
 from streamfold.engines.memory import MemoryEngine
 from streamfold.errors import RecordError
 from streamfold.keys.key import Key
-from streamfold.ledger.state_keys import manifest_key, schema_key
+from streamfold.ledger.state_keys import is_wake, manifest_key, schema_key
 from streamfold.records.change import ItemKey
 from streamfold.records.envelope import Origins
 from streamfold.replay.files import BadLine, RecordedFiles
@@ -33,6 +33,8 @@ LAMBDA_BATCH_RECORDS = 100
 SIZES = (1, 10, LAMBDA_BATCH_RECORDS)
 """Batches that a table's rate gives: of a quiet table, of a lively one, and of one that Lambda is behind."""
 MILLION = 1_000_000
+READ_UNITS_OF_A_VISIT, WRITE_UNITS_OF_A_VISIT = 2, 4
+"""Of a visit at a moment, beside its rows: ledger item and item, ledger item and wake (docs/moments.md)."""
 
 
 class Usage(NamedTuple):
@@ -166,7 +168,7 @@ def count_run(app: Application, settings: Settings, entries: Iterable[FileEntry]
     of_records = [call for call in counting.calls if not call.once]
     for_code = [call for call in counting.calls if call.once]
     refused = [call for call in of_records if call.refused]
-    outside = tuple(_outside_costs(app.routes, runtime.opened, own))
+    outside = (*_outside_costs(app.routes, runtime.opened, own), *_costs_to_come(memory, own))
     return Counted(own, summary.derived, failed, _usage(of_records), _usage(refused), _usage(for_code), outside)
 
 
@@ -176,6 +178,17 @@ def _usage(calls: Collection[CountedCall]) -> Usage:
         sum(call.write_units for call in calls),
         sum(call.read_units for call in calls),
     )
+
+
+def _costs_to_come(memory: MemoryEngine, records: int) -> Iterator[str]:
+    """What a million records cost at moments behind the recording, a sentence."""
+    if records and (waiting := sum(map(is_wake, memory.state))):
+        share = waiting * MILLION / records
+        reads, writes = share * READ_UNITS_OF_A_VISIT, share * WRITE_UNITS_OF_A_VISIT
+        yield (
+            f"Of a million records {share:,.0f} moments come behind the recording: {reads:,.0f} read units and "
+            f"{writes:,.0f} write units, and their rows, which are not counted."
+        )
 
 
 def _outside_costs(routes: Sequence[Route], opened: Mapping[str, Any], records: int) -> Iterator[str]:
