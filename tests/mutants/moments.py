@@ -143,7 +143,7 @@ def _() -> Iterator[None]:
     ),
 )
 def _() -> Iterator[None]:
-    with patch.object(AtWakes, "held", lambda self, times: times):
+    with patch.object(AtWakes, "held", lambda self, times, *_: times):
         yield
 
 
@@ -187,7 +187,7 @@ def _() -> Iterator[None]:
     tests=REPAIRS + "test_a_wake_that_is_lost_is_a_difference_and_a_repair_puts_it_again",
 )
 def _() -> Iterator[None]:
-    with patch.object(PresentTime, "held", lambda self, times: times):
+    with patch.object(PresentTime, "held", lambda self, times, *_: times):
         yield
 
 
