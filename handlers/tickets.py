@@ -6,9 +6,9 @@ The deadlines of tickets are an application of their own, because its rows chang
 ``streamfold replay events/desk/deadlines.jsonl --app handlers.tickets:app`` runs it.
 """
 
-from datetime import timedelta
+from datetime import datetime, timedelta
 
-from streamfold import App, Count, Item, Key, Lookup, Min, Now, Router, Row, local_day_bounds
+from streamfold import Add, App, Count, Item, Key, Lookup, Min, Now, Router, Row, Timer, local_day_bounds
 
 TICKET = Key("TICKET#{ticket_id}", "METADATA")
 AGENT = Key("AGENT#{agent_id}", "PROFILE")
@@ -17,8 +17,9 @@ TEAM_TICKETS = Key("TEAM#{team}", "TICKETS")
 TEAM_OVERDUE = Key("TEAM#{team}", "OVERDUE")
 DUE_TODAY = Key("DESK#DUE_TODAY", "TICKET#{ticket_id}")
 SILENT = Key("DESK#SILENT", "TICKET#{ticket_id}")
+ESCALATED = Key("TOPIC#{topic}", "ESCALATED")
 ZONE = "Europe/Zurich"
-ANSWER_WITHIN = timedelta(days=3)
+ANSWER_WITHIN, ESCALATE_AFTER = timedelta(days=3), timedelta(hours=4)
 
 router = Router()
 deadlines = Router()
@@ -64,6 +65,17 @@ def silent_customers(ticket: Item, now: Now) -> Row | None:
     if ticket["status"] != "waiting" or not now.passed(ticket["asked_at"], after=ANSWER_WITHIN):
         return None
     return Row(topic=ticket["topic"], since=ticket["asked_at"])
+
+
+def escalates_at(ticket: Item) -> datetime | None:
+    if ticket["status"] != "open" or not ticket.get("due_at"):
+        return None
+    return datetime.fromisoformat(ticket["due_at"]) + ESCALATE_AFTER
+
+
+@deadlines.on(TICKET, at=escalates_at, into=ESCALATED)  # once for each deadline of a ticket that is missed by hours
+def escalate(timer: Timer) -> Add:
+    return Add(topic=timer.item["topic"], tickets=1)
 
 
 app = App("deadlines", routers=[deadlines])

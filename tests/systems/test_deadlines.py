@@ -10,7 +10,7 @@ from zoneinfo import ZoneInfo
 
 import pytest
 
-from handlers.tickets import DUE_TODAY, SILENT, TEAM_OVERDUE, TICKET, app, due_today, silent_customers
+from handlers.tickets import DUE_TODAY, ESCALATED, SILENT, TEAM_OVERDUE, TICKET, app, due_today, silent_customers
 from streamfold import Row
 from streamfold.engines import EmbeddedEngine
 from streamfold.records.envelope import Origins
@@ -73,7 +73,40 @@ class Desk:
         }
 
     def rows(self):
-        return {TEAM_OVERDUE: self.overdue(), DUE_TODAY: self.due_today(), SILENT: self.silent()}
+        return {
+            TEAM_OVERDUE: self.overdue(),
+            DUE_TODAY: self.due_today(),
+            SILENT: self.silent(),
+            ESCALATED: escalations(self.time.timestamp()),
+        }
+
+
+def escalations(seconds):
+    """How many deadlines had been missed by four hours up to a time, by the topic that the ticket had when it was.
+
+    Each deadline of a ticket counts once, also one that it gets back, and one that was missed before it was set.
+    """
+    tickets, missed, topics = {}, set(), Counter()
+
+    def pass_time(until):
+        for name, ticket in tickets.items():
+            due_at = ticket.get("due_at")
+            if ticket["status"] == "open" and due_at and time_of(due_at).timestamp() + 4 * HOUR <= until:
+                topics[ticket["topic"]] += (name, due_at) not in missed
+                missed.add((name, due_at))
+
+    for record, time in zip(RECORDS, TIMES, strict=True):
+        name, new = record["dynamodb"]["Keys"]["PK"]["S"], record["dynamodb"].get("NewImage")
+        if time > seconds:
+            break
+        pass_time(time)  # at one time a moment comes before a record
+        if name.startswith("TICKET#"):
+            tickets.pop(name, None)
+            if new:
+                tickets[name] = {each: value["S"] for each, value in new.items()}
+        pass_time(time)
+    pass_time(seconds)
+    return {topic: {"tickets": count} for topic, count in topics.items() if count}
 
 
 def time_of(text):
@@ -96,12 +129,12 @@ class Folded:
         assert replay.process([(Line("deadlines", number), each) for number, each in enumerate(records)]).clean
 
     def rows(self):
-        found = {TEAM_OVERDUE: {}, DUE_TODAY: {}, SILENT: {}}
+        found = {TEAM_OVERDUE: {}, DUE_TODAY: {}, SILENT: {}, ESCALATED: {}}
         for item in map(plain, self.engine.items(TICKET.table)):
             for key, rows in found.items():
                 if fields := key.match(item):
                     assert item.pop("_sf_n", 1), "an empty row is left"
-                    rows[fields["team" if key is TEAM_OVERDUE else "ticket_id"]] = {
+                    rows[next(iter(fields.values()))] = {
                         name: value for name, value in item.items() if name not in ("PK", "SK") and name[:3] != "_sf"
                     }
         return found
@@ -163,7 +196,7 @@ def test_the_recording_has_what_makes_time_hard():
     assert min(days) < datetime(2026, 3, 29, tzinfo=UTC).date() < max(days), "the clocks change"
     assert max(later - earlier for earlier, later in pairwise(TIMES)) > DAY, "time passes without a record"
     seen = [Desk(seconds).rows() for seconds in TIMES]
-    for key in (TEAM_OVERDUE, DUE_TODAY, SILENT):
+    for key in (TEAM_OVERDUE, DUE_TODAY, SILENT, ESCALATED):
         assert sum(one[key] != other[key] for one, other in pairwise(seen)) > 20
     moved = moves()
     assert min(moved["earlier"], moved["later"], moved["gone"], moved["same time"]) > 0, moved
