@@ -6,7 +6,7 @@ from unittest.mock import patch
 
 import pytest
 
-from streamfold import App, Key, Router, Row
+from streamfold import Add, App, Key, Router, Row
 from streamfold.derivations.derivation import local_locations
 from streamfold.engines import MemoryEngine
 from streamfold.ledger import wakes
@@ -115,6 +115,18 @@ def test_handlers_that_wait_for_referents_and_for_rows_are_proved():
 
 def test_a_second_visit_by_the_same_wakes_does_no_harm():
     proved(overdue, histories=12, faults=["wakes-twice", "wakes-left-out", "hours-pass", "wakes-meanwhile"])
+
+
+def test_what_handlers_do_at_moments_of_items_is_left_out():
+    def reminded(router):
+        counts = Key("TEAM#{team}", "REMINDED")
+
+        @router.on(TICKET, at=lambda ticket: ticket["due_at"], into=counts)
+        def remind(timer):
+            return Add(counts, team=timer.item["team"], tickets=1)
+
+    (unproved,) = proved(counted, reminded, histories=6).unproved
+    assert "remind" in str(unproved)
 
 
 def test_looking_without_late_wakes_finds_none():

@@ -68,7 +68,7 @@ def _why_idle(route: Route, yielded: Collection[str] | None) -> str:
 
 def _why_not(app: App, route: Route, keys: Collection[Key]) -> str:
     if not route.kind.subscriptions(route):
-        return "it is called at moments of items (at=), and no history waits for these"
+        return "it is called at moments of items (at=): which these are depends on when a history looks"
     if derivation(route).outside:
         return "external handlers are not called"
     derived = [target for other in app.routes for target in other.into]

@@ -84,9 +84,13 @@ def _all_shown(rows: Mapping[RowKey, Values]) -> ExpectedRows:
 
 
 def stored_rows(app: App, items: Iterable[tuple[RowKey, StoredItem]]) -> ExpectedRows:
-    """The derived rows among stored items, as readers see them."""
-    rows = {}
+    """The derived rows among stored items, as readers see them, but for those of handlers that are called at moments
+    of items: which of these a history comes to depends on when it looks.
+    """
+    rows, called = {}, [route for route in app.routes if not route.kind.subscriptions(route)]
     for key, item in items:
+        if any(route.target_of(key) is not None for route in called):
+            continue
         if app.derived(key) and item.get(CONTRIBUTORS) != {"N": "0"}:
             names = app.tables[key[0]].attributes
             rows[key] = _shown({name: value for name, value in item.items() if name not in names})
