@@ -29,7 +29,7 @@ if TYPE_CHECKING:
     from streamfold.runtime import Runtime
 
 GivesMoment = Callable[[Any], Any]
-"""A function of an item that gives its moment, as ``routes.moments.GivenMoment`` describes it, or None."""
+"""A function of an item that gives its moment, a ``GivenMoment``, or None."""
 
 
 class Filter(NamedTuple):
