@@ -436,6 +436,10 @@ QueuedSegment = tuple[str, int]
 """A fan-out and the number of one of its segments, enqueued to be worked on."""
 VISITS = "wake/"
 """Begins the name of visits at wakes in place of a fan-out's; behind it comes the handler, whose name has no ``/``."""
+VISITS_MAX = 10
+"""Visits that a batch queues: SQS takes so many messages in one request (SQS API reference, SendMessageBatch). The
+schedule queues the others within a minute.
+"""
 Enqueue = Callable[[Iterable[QueuedSegment]], None]
 """Enqueues segments. A lost, repeated or late message does no harm: the state keeps the progress of a segment."""
 
@@ -466,6 +470,7 @@ class Runtime(Deadline):
     postponed: list[Any] | None = None  # takes the work that kinds finish at the end of a replay; None: at once
     send_messages: Enqueue | None = None  # queues segments of fan-outs for another process; None: in ``queued``, here
     queued: list[QueuedSegment] = field(default_factory=list)  # segments that wait for this process
+    visits: dict[QueuedSegment, None] = field(default_factory=dict)  # at moments, which a stream's function queues
     absent: "dict[ItemKey, None] | None" = None  # takes looked-up items that do not exist; None: nobody asks
     own_stream: "OwnStream | None" = None  # of the store, where its records get the times of those that led to them
     slots: CallSlots = field(default_factory=CallSlots)  # how many calls of the store are made side by side

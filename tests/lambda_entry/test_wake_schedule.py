@@ -6,8 +6,12 @@ import logging
 import pytest
 
 from streamfold.errors import EngineUnavailable
+from streamfold.jobs.fan_outs import SegmentQueue
+from streamfold.lambda_entry.function import Function
 from streamfold.lambda_entry.queue import WAKE
-from tests.helpers.doorbells import Clock, Messages, queue_function
+from tests.helpers.doorbells import QUEUED, URL, Clock, Messages, queue_function
+from tests.helpers.records import item, record
+from tests.helpers.timer_walks import timers
 from tests.helpers.woken import Desk, at, counted, made
 
 
@@ -109,3 +113,50 @@ def test_a_stripe_that_cannot_be_read_fails_its_message(desk, monkeypatch):
     response = function({"Records": queue.waiting}, Clock())
     assert len(response["batchItemFailures"]) == len(queue.waiting)
     assert desk.wakes() == {"counted": [at(60)] * 3}
+
+
+def put(number, due_at):
+    """The record of a ticket that comes."""
+    return record(
+        None, item(f"TICKET#{number}", "META", status="open", team="a", due_at=at(due_at)), number + 1, table="rows"
+    )
+
+
+def take(desk, queue, *records):
+    """The function of the stream takes a batch."""
+    function = Function(desk.app, QUEUED, client=object())
+    function.engine, function.clock = desk.engine, lambda: desk.now
+    function.segment_queue = SegmentQueue(desk.app.name, URL, function.warn, queue)
+    assert function({"Records": [*records]}, Clock()) == {"batchItemFailures": []}
+
+
+def test_a_timer_whose_moment_is_past_when_its_item_comes_is_called_without_the_schedule():
+    desk, queue = Desk(made(timers)), Messages()
+    desk.write("TICKET#1", status="open", team="a", due_at=at(-20))
+    take(desk, queue, put(1, -20))
+    assert {json.loads(each["body"])["fan_out"] for each in queue.waiting} == {"wake/called.timer", "wake/last.timer"}
+    function_of(desk, queue)({"Records": queue.waiting}, Clock())
+    assert (desk.wakes(), desk.rows("LAST")["LAST#1"]["moment"]) == ({}, "08:59:40")
+
+
+def test_a_batch_sends_one_request_however_many_moments_are_past():
+    desk, queue = Desk(made(timers)), Messages()
+    take(desk, queue, *(put(number, -20) for number in range(40)))
+    assert (queue.calls, queue.sent) == (1, 10)
+
+
+@pytest.mark.parametrize(("handler", "due_at"), [(timers, 20), (counted, -20), (counted, 20)])
+def test_a_batch_queues_no_visit_for_moments_to_come_and_for_handlers_that_ask_now(handler, due_at):
+    desk, queue = Desk(made(handler)), Messages()
+    take(desk, queue, put(1, due_at))
+    assert queue.calls == 0
+
+
+def test_a_timer_that_was_used_is_not_visited_again():
+    desk, queue = Desk(made(timers)), Messages()
+    desk.ticket(1, -20)
+    desk.sweep()
+    take(desk, queue, put(2, 100))
+    desk.ticket(1, -20, note=1)
+    take(desk, queue, record(None, desk.items["TICKET#1", "META"], 9, table="rows"))
+    assert queue.calls == 0

@@ -101,3 +101,32 @@ def _() -> Iterator[None]:
 def _() -> Iterator[None]:
     with patch.object(timers.PastIsUsed, "held", lambda self, times, read, route: times):
         yield
+
+
+QUEUES = "tests/lambda_entry/test_wake_schedule.py::"
+
+
+@mutant(
+    "a batch queues no visit for a moment that is past",
+    None,
+    tests=(
+        f"{QUEUES}test_a_timer_whose_moment_is_past_when_its_item_comes_is_called_without_the_schedule",
+        f"{QUEUES}test_a_batch_sends_one_request_however_many_moments_are_past",
+    ),
+)
+def _() -> Iterator[None]:
+    with patch.object(Times, "stripe_to_visit", lambda self, item, text: None):
+        yield
+
+
+@mutant(
+    "a batch queues a visit for each timer",
+    None,
+    tests=(
+        f"{QUEUES}test_a_batch_queues_no_visit_for_moments_to_come_and_for_handlers_that_ask_now",
+        f"{QUEUES}test_a_timer_that_was_used_is_not_visited_again",
+    ),
+)
+def _() -> Iterator[None]:
+    with patch.object(Times, "stripe_to_visit", lambda self, item, text: 0):
+        yield

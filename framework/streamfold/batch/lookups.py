@@ -30,7 +30,7 @@ from streamfold.records.change import Change, ItemKey
 from streamfold.records.images import Image
 from streamfold.routes.checks import check_view
 from streamfold.routes.route import Fields, Route, may_expire, times_to_live
-from streamfold.runtime import Runtime
+from streamfold.runtime import VISITS, VISITS_MAX, Runtime
 
 
 @dataclass(slots=True, eq=False)
@@ -82,6 +82,8 @@ class StepsWithReferents:
                 step = None if one is None else self._step_of(each, one, next(looked_up))
                 if step is not None:
                     found[each.number][each.route.name] = step
+                    if step.times is not None and step.times.once:
+                        self._queue_visit(step, read[each.number])
                 elif each.changes:  # the newest image that the handler accepts counts
                     remaining.append(each)
             trying = remaining
@@ -113,6 +115,15 @@ class StepsWithReferents:
         self._images[route.name, asked.item] = asked.image, trying.fields
         expects = route.name not in self.emptying
         return Step(route, change.version_text, None, after, expects, looked_up.references, times=times)
+
+    def _queue_visit(self, step: Step, read: ReadItem) -> None:
+        # Visits alone call the handler of a timer: one whose moment is past would wait for the schedule. A handler that
+        # asks ``now`` has been called for each past moment already.
+        assert step.times is not None
+        stored = read.found.contributions.get(step.route.name)
+        stripe = step.times.stripe_to_visit(read.item, stored.text if stored else "")
+        if stripe is not None and len(self.runtime.visits) < VISITS_MAX:
+            self.runtime.visits[VISITS + step.route.name, stripe] = None
 
     def again(self, read: Sequence[ReadItem]) -> list[HandlerFailure]:
         """Makes the steps of items whose ledger items were read since, of referents that are read after these.

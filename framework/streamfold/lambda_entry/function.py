@@ -148,6 +148,7 @@ class Function:
         except ManifestError:  # the state refuses these records: the table's name that they gave is forgotten
             self.origins = self._new_origins()
             raise
+        runtime.queued += runtime.visits
         self.enqueue(runtime)
         report.failures[:0] = malformed
         consumed = self.meter.take() if self.meter else Consumed()

@@ -63,6 +63,16 @@ class Times(NamedTuple):
     once: bool = False  # of a handler that is called once at the one moment that was asked for
     called_at: int | None = None  # then: the moment at which the visit has called it
 
+    def stripe_to_visit(self, item: "ItemKey", text: str) -> int | None:
+        """The number of the partition in which a step behind a stored text puts a wake whose moment is past. None: it
+        puts no such wake.
+        """
+        before = Waits.of(text)
+        after = before.after(self)
+        if after.wake is None or after.wake == before.wake or after.wake > self.at:
+            return None
+        return STRIPES.index(_digest(item)[0])
+
 
 class Waits(NamedTuple):
     """What a contribution's text says of moments, in epoch microseconds."""
@@ -142,10 +152,13 @@ def wake_writes(
 
 
 def wake_key(application: str, handler: str, item: "ItemKey", moment: int) -> StateKey:
-    """The key of the wake of an item at a moment."""
-    name = stored_key_text(item).encode(errors="surrogatepass")
-    digest = blake2b(name, digest_size=DIGEST_BYTES).hexdigest()
+    digest = _digest(item)
     return StateKey(wakes_partition(application, handler, digest[0]), f"{moment_text(moment)}{BEHIND}{digest}")
+
+
+def _digest(item: "ItemKey") -> str:
+    name = stored_key_text(item).encode(errors="surrogatepass")
+    return blake2b(name, digest_size=DIGEST_BYTES).hexdigest()
 
 
 def wake_text(item: "ItemKey", put_off_seconds: int = 0, first: int | None = None) -> str:
