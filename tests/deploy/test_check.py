@@ -391,7 +391,7 @@ def test_a_template_of_cloudformation_is_checked_alike():
 def test_a_table_whose_changes_come_by_kinesis_is_checked_alike():
     template = kinesis_template()
     assert check_template(app, "handlers", TemplateFile(template)) == []
-    properties(template, "Projector")["Events"]["Changes"]["Properties"]["MaximumRecordAgeInSeconds"] = -1
+    properties(template, "Projector")["Events"]["TableStream"]["Properties"]["MaximumRecordAgeInSeconds"] = -1
     (found,) = check_template(app, "handlers", TemplateFile(template))
     assert found[:3] == ("wrong", "Projector", "Properties.Events.Changes.Properties.MaximumRecordAgeInSeconds")
 

@@ -34,7 +34,7 @@ class Timers(Contributing):
     """The moments of items, each of which is known in the ledger until it has been used."""
 
     name = "timer"
-    write_units = "2 for a moment, and 4 at it"
+    write_units = "2 for a moment; 4 at it"
     reads_derived = False
 
     def calls_once(self, route: Route) -> str:
