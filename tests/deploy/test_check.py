@@ -393,7 +393,7 @@ def test_a_table_whose_changes_come_by_kinesis_is_checked_alike():
     assert check_template(app, "handlers", TemplateFile(template)) == []
     properties(template, "Projector")["Events"]["TableStream"]["Properties"]["MaximumRecordAgeInSeconds"] = -1
     (found,) = check_template(app, "handlers", TemplateFile(template))
-    assert found[:3] == ("wrong", "Projector", "Properties.Events.Changes.Properties.MaximumRecordAgeInSeconds")
+    assert found[:3] == ("wrong", "Projector", "Properties.Events.TableStream.Properties.MaximumRecordAgeInSeconds")
 
 
 def test_globals_of_sam_and_defaults_of_parameters_are_values_of_a_function():
