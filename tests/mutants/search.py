@@ -108,6 +108,18 @@ def archive_app() -> App:
     return App("mutants", routers=[router])
 
 
+def publish_app() -> App:
+    """Messages about each change of an item, and about those of one group."""
+    router = Router()
+    router.publish(ITEM, to="sqs:items.fifo", type="item.{event}", name="published")
+
+    @router.publish(ITEM, to="sns:groups", type="group.changed", once=True)
+    def grouped(change):
+        return {"amount": change.new["amount"]} if change.new and change.new["group"] == "x" else None
+
+    return App("mutants", routers=[router])
+
+
 def copy_app() -> App:
     """Items that are in another table too."""
     router = Router()
@@ -158,6 +170,7 @@ APPS = {
     "cascade": cascade_app,
     "archive": archive_app,
     "copy": copy_app,
+    "publish": publish_app,
     "search": search_app,
     "search parts": search_parts_app,
     "search ids": search_ids_app,
@@ -257,6 +270,8 @@ def _noticed_by(mutant: Mutant, problem: str) -> str:
         return "an invariant"
     if problem.startswith("ItemsWrong"):
         return "the items"
+    if problem.startswith("OrderWrong"):
+        return "the order"
     if problem.startswith("Rows differ"):
         return "the rows"
     raise RuntimeError(f"mutant {mutant.name!r} does not run: {problem}")

@@ -44,6 +44,13 @@ def test_handlers_that_are_switched_off_for_a_while_end_with_the_right_rows():
     assert check(application(), ITEMS, histories=60, faults=["switched-off"]).faults["switched-off"]
 
 
+def test_records_of_kinesis_are_parked_too(monkeypatch):
+    parked, park = [], ProofParking.park
+    monkeypatch.setattr(ProofParking, "park", lambda self, each: (park(self, each), parked.append(each))[0])
+    check(application(), ITEMS, histories=20, source="kinesis", faults=["switched-off"])
+    assert parked  # a refusal raises
+
+
 def test_records_meet_another_process_of_the_same_application():
     assert check(application(), ITEMS, histories=60, faults=["other-process"]).faults["other-process"]
 

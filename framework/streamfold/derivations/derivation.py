@@ -18,7 +18,15 @@ if TYPE_CHECKING:
     from streamfold.commit.pending import PendingWork
     from streamfold.commit.plan import Deferred, KeyedPut, Unit
     from streamfold.derivations.calls import Permissions
-    from streamfold.derivations.expected import Expected, ExplainedRow, History, KnownChange, OwnRows, Stored
+    from streamfold.derivations.expected import (
+        Expected,
+        ExplainedRow,
+        History,
+        ItemVersion,
+        KnownChange,
+        OwnRows,
+        Stored,
+    )
     from streamfold.engines.protocol import Engine, StoredItem
     from streamfold.errors import Unprocessable
     from streamfold.jobs.fan_outs import Paged
@@ -271,6 +279,12 @@ class Derivation(Kind):
     def found_outside(self, route: Route, place: Any) -> dict[RowKey, dict[str, Any]]:
         """The contents of a location outside of the store, in the form of ``Expected.outside``."""
         return {}
+
+    def first_appearances(self, route: Route, place: Any) -> Sequence[ItemVersion]:
+        """The changes that reached a location outside of the store, each where it did so first: a proof checks that
+        those of one item are in order.
+        """
+        return ()
 
     def removed(self, route: Route) -> Callable[[RowKey], bool] | None:
         """Which rows of its tables a restore removes, because a backfill makes them again; None: no row."""

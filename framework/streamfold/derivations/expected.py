@@ -53,6 +53,13 @@ class History:
                 yield item, image, fields
 
 
+class ItemVersion(NamedTuple):
+    """One change of an item, by its version."""
+
+    item: ItemKey
+    version: str
+
+
 class Share(NamedTuple):
     """The contribution of one item to a row, or to the derived attributes of an item."""
 

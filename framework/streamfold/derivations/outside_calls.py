@@ -176,7 +176,7 @@ class OutsideCalls(Generic[Subject]):
             while begins and queues.has_next and in_flight < self.limits.at_once:
                 if begins := self._may_begin():
                     together = queues.take(self.most, self.accepts)
-                    flight.begin(together, in_own_context(call, together), ())
+                    flight.begin(together, in_own_context(call, together), [self.item(each) for each in together])
                     in_flight += 1
             if not in_flight:
                 break

@@ -17,6 +17,7 @@ from streamfold.batch.process import process_changes
 from streamfold.commit.buckets import REST_SECONDS, TRIED_AGAIN_SECONDS
 from streamfold.commit.outcome import Failure, Held
 from streamfold.derivations.derivation import local_locations
+from streamfold.derivations.expected import ItemVersion
 from streamfold.engines.memory import MemoryEngine
 from streamfold.errors import EngineUnavailable, NotStarted, joined_key
 from streamfold.failures.repair import Repair, Repaired
@@ -42,6 +43,7 @@ from streamfold.proofs.oracle import (
     at_moment,
     attribute_names,
     check_cascades,
+    check_order,
     endless,
     expected_all,
     expected_items,
@@ -362,6 +364,7 @@ class Driver(Invoker):
             raise self._broken
         if pending := [*self._invariants.deltas]:
             raise InvariantBroken(f"{len(pending)} deltas are pending at the end, first {pending[0].sk}.")
+        check_order(self.app, self.opened[LOCATION], self._overtaken_changes())
         rows = read_rows(self.app, self.store.rows, self.delivered) | outside_rows(self.app, self.opened[LOCATION])
         return rows | stored_items(self.writers.store, self._derived_names) if self.writers else rows
 
@@ -517,6 +520,10 @@ class Driver(Invoker):
             if not (self._time and self._pass_time()) and not went_on:
                 break
         self._process(())
+
+    def _overtaken_changes(self) -> dict[str, set[ItemVersion]]:
+        of_shards = set[ItemVersion]().union(*(writer.overtaken for writer in self.shards))
+        return {route.name: of_shards | self._parking.versions[route.name] for route in self.app.routes}
 
     def _deliver_rest(self, writer: Writer) -> None:
         self._process(writer.rest())

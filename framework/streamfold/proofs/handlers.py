@@ -1,5 +1,6 @@
 """An application whose handlers raise on purpose, and a parking location for its records."""
 
+from collections import defaultdict
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from decimal import DecimalException
 from functools import cached_property
@@ -8,6 +9,7 @@ from typing import Any
 from streamfold.app import App
 from streamfold.commit.outcome import raised_at
 from streamfold.derivations.derivation import derivation
+from streamfold.derivations.expected import ItemVersion
 from streamfold.derivations.yielded import inexact
 from streamfold.errors import ParkingError
 from streamfold.parking import Parked
@@ -137,7 +139,7 @@ def failure_message(route: Route, item: str, error: Exception) -> str:
 
 
 NamedObject = tuple[str, str, str]
-"""A change by its table, its item's name and its version."""
+"""A change by its table, its item's name and its identity."""
 
 
 class ProofParking:
@@ -149,6 +151,7 @@ class ProofParking:
 
     def __init__(self, app: App) -> None:
         self.parked: list[Change] = []
+        self.versions: dict[str, set[ItemVersion]] = defaultdict(set)  # of parked changes, by handler
         self._conflicts = parking_conflicts(app)
         self._delivered: dict[NamedObject, Change] = {}
         self._unnamed: list[Iterable[Change]] = []
@@ -159,7 +162,7 @@ class ProofParking:
 
     def park(self, parked: Parked) -> None:
         """Keeps a record. Raises ``ParkingError`` for a record that it refuses."""
-        named = (((each.table.name, each.name, each.version_text), each) for some in self._unnamed for each in some)
+        named = (((each.table.name, each.name, each.identity_text), each) for some in self._unnamed for each in some)
         self._delivered.update(named)
         self._unnamed.clear()
         change = self._delivered.get((parked.table, parked.item, parked.version))
@@ -167,3 +170,4 @@ class ProofParking:
             raise ParkingError("this place takes records of the stream alone, and none of a conflict")
         if change not in self.parked:
             self.parked.append(change)
+        self.versions[parked.handler].add(ItemVersion(change.item, change.version_text))

@@ -5,7 +5,7 @@ change once. No code of the planner, the ledger or a store is used, so that an e
 """
 
 from collections import ChainMap, defaultdict
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from contextvars import ContextVar
 from dataclasses import replace
@@ -15,7 +15,7 @@ from typing import Any
 
 from streamfold.app import App
 from streamfold.derivations.derivation import derivation
-from streamfold.derivations.expected import Expected, History, Values, fields_of, references_of
+from streamfold.derivations.expected import Expected, History, ItemVersion, Values, fields_of, references_of
 from streamfold.engines.protocol import StoredItem
 from streamfold.errors import joined_key
 from streamfold.keys.table import CONTRIBUTORS, DERIVED
@@ -265,6 +265,29 @@ def check_cascades(
         if orphans:
             kept, removed = joined_key(orphans[0][1:]), joined_key(parent[1:])
             raise ItemsWrong(f"{kept} still exists, though {removed} was removed after it was written")
+
+
+class OrderWrong(AssertionError):  # noqa: N818 - named by its cause
+    """Raised if a later change of an item reached another service before an earlier one."""
+
+
+def check_order(app: App, position: Any, overtaken: Mapping[str, Collection[ItemVersion]]) -> None:
+    """Raises ``OrderWrong`` if changes of an item did not reach a location outside of the store in order.
+
+    Each change counts where it appeared first: a redelivery repeats it. ``overtaken`` are the changes, by handler, that
+    later ones may overtake, because they were given up or parked, or because their records came behind later ones.
+    """
+    for route in app.routes:
+        newest: dict[ItemKey, str] = {}
+        for each in derivation(route).first_appearances(route, position):
+            before = newest.get(each.item, "")
+            if each.version < before and each not in overtaken.get(route.name, ()):
+                raise OrderWrong(
+                    f"handler {route.name!r}, item {joined_key(each.item[1:])}: the change of version {each.version} "
+                    f"first appeared behind {before}, a later one, though it was neither given up nor parked, and its "
+                    "record came before."
+                )
+            newest[each.item] = max(before, each.version)
 
 
 def endless(app: App, item: ItemKey, rounds: int) -> str:

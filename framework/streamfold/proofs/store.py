@@ -16,6 +16,7 @@ from typing import IO, Any, NamedTuple
 
 from streamfold.app import App
 from streamfold.derivations.derivation import local_locations
+from streamfold.derivations.expected import ItemVersion
 from streamfold.engines.local_writes import local_write
 from streamfold.engines.memory import NONE, MemoryEngine
 from streamfold.engines.protocol import StoredItem, Wanted
@@ -199,6 +200,18 @@ class Writer:
     @property
     def done(self) -> bool:
         return self.position >= len(self.changes) and not self.waiting
+
+    @property
+    def overtaken(self) -> set[ItemVersion]:
+        """The changes that later ones of their items may overtake: given up, or arrived behind a later one."""
+        arrived = [ItemVersion(change.item, change.version_text) for change in self.changes]
+        newest: dict[ItemKey, str] = {}
+        late: set[ItemVersion] = set()
+        for each in dict.fromkeys(arrived):  # one that arrives twice counts where it came first
+            if each.version < newest.setdefault(each.item, each.version):
+                late.add(each)
+            newest[each.item] = max(newest[each.item], each.version)
+        return late | {ItemVersion(change.item, change.version_text) for change in self.given_up}
 
     def rest(self) -> Sequence[Change]:
         """Takes the changes that were not delivered yet; they count as delivered from now on."""

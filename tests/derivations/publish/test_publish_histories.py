@@ -33,6 +33,12 @@ def found_out(seeds=range(200)):
     return False
 
 
+def test_only_records_that_older_code_passed_over_come_late_to_a_newer_handler(monkeypatch):
+    monkeypatch.setattr(PublishHistory, "_passed_over", lambda *_: set())
+    wrong = [PublishHistory(seed).run().wrong() for seed in range(60)]
+    assert {each and each.partition(" are ")[0] for each in wrong} == {None, "first appearances of newer"}
+
+
 def test_histories_notice_that_messages_of_one_item_are_in_flight_together(monkeypatch):
     monkeypatch.setattr(outside_calls.ItemQueues, "hold", lambda self, subject: (self.release(subject), [])[1])
     assert found_out()

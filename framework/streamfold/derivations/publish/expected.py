@@ -1,10 +1,11 @@
 """What a publisher should have sent: proofs compare with it. Nothing here uses what makes or sends messages."""
 
 import json
+from collections.abc import Sequence
 from hashlib import sha256
 from typing import Any
 
-from streamfold.derivations.expected import Expected, History, Values
+from streamfold.derivations.expected import Expected, History, ItemVersion, Values
 from streamfold.derivations.publish.local import OPENED
 from streamfold.derivations.publish.options import EVENT_NAMES, published_of
 from streamfold.records.change import item_name
@@ -51,3 +52,14 @@ def found_outside(route: Route, location: Any) -> dict[RowKey, Values]:
             key = f"published by {route.name}", envelope["subject"], envelope["id"]
             found[key] = {"type": envelope["type"], "sequence": envelope["sequence"]}
     return found
+
+
+def first_appearances(route: Route, location: Any) -> Sequence[ItemVersion]:
+    """The changes whose messages the destinations of a run have, in the order in which their ids first appeared."""
+    if published_of(route).filter.is_timed:
+        return ()
+    first: dict[str, ItemVersion] = {}
+    for each in location.store.opened[OPENED].sent:
+        if each.handler == route.name:
+            first.setdefault(each.id, ItemVersion(each.item, each.sequence))
+    return [*first.values()]

@@ -25,7 +25,7 @@ if TYPE_CHECKING:
     from streamfold.commit.plan import Deferred
     from streamfold.derivations.calls import Permissions
     from streamfold.derivations.derivation import Finishing, Planning, Work
-    from streamfold.derivations.expected import Expected, History, KnownChange
+    from streamfold.derivations.expected import Expected, History, ItemVersion, KnownChange
     from streamfold.derivations.publish.envelope import Message
     from streamfold.engines.protocol import Engine
     from streamfold.records.change import Change
@@ -119,6 +119,11 @@ class Publish(OnChanges):
         from streamfold.derivations.publish.expected import found_outside
 
         return found_outside(route, location)
+
+    def first_appearances(self, route: Route, location: Any) -> Sequence[ItemVersion]:
+        from streamfold.derivations.publish.expected import first_appearances
+
+        return first_appearances(route, location)
 
     def local_locations(self, routes: Sequence[Route], engine: Engine, settings: Settings) -> Mapping[str, Any]:
         from streamfold.derivations.publish.local import OPENED, LocalMessages

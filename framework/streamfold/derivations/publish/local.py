@@ -10,6 +10,7 @@ from streamfold.derivations.publish.envelope import Message
 from streamfold.derivations.publish.options import NamedDestination, Published, published_of
 from streamfold.derivations.publish.targets import BATCH_ENTRIES_MAX, Limits
 from streamfold.errors import EngineUnavailable
+from streamfold.records.change import ItemKey
 from streamfold.routes.route import Route
 from streamfold.settings.readers import make_private
 
@@ -26,6 +27,7 @@ class SentMessage(NamedTuple):
 
     to: NamedDestination
     handler: str
+    item: ItemKey
     id: str
     group: str
     sequence: str
@@ -56,17 +58,19 @@ def envelopes(routes: Iterable[Route], opened: LocalMessages, name: str) -> list
 
 def sent(message: Message) -> SentMessage:
     route = message.route
-    sequence = message.changes[0].version_text
-    return SentMessage(published_of(route).to, route.name, message.id, message.group, sequence, message.text)
+    change = message.changes[0]
+    to, version = published_of(route).to, change.version_text
+    return SentMessage(to, route.name, change.item, message.id, message.group, version, message.text)
 
 
 class LocalTarget:
-    """A destination whose messages go elsewhere."""
+    """A destination whose messages go elsewhere, up to ``entries_max`` in a request."""
 
-    limits: Limits = LIMITS
-
-    def __init__(self, take: Callable[[Sequence[Message]], Sequence[Exception | None]]) -> None:
+    def __init__(
+        self, take: Callable[[Sequence[Message]], Sequence[Exception | None]], entries_max: int = BATCH_ENTRIES_MAX
+    ) -> None:
         self.take = take
+        self.limits = LIMITS._replace(entries=min(entries_max, BATCH_ENTRIES_MAX))
 
     def bytes_of(self, message: Message) -> int:
         return len(message.text.encode())

@@ -85,13 +85,15 @@ class Sending:
     def _send(self, route: Route, prepared: Sequence[Prepared], target: MessageTarget) -> None:
         options = published_of(route)
         limits = options.limits or CallLimits(AT_ONCE)
+        # No threads, for which a file is not safe. A proof makes calls in flight in any order.
+        slots = self.runtime.slots if self.runtime.store.is_local else CallSlots()
         calls = OutsideCalls[Prepared](
             self.runtime,
             lambda each: each.message.group,
             lambda each, error: self._fails(route, each, error),
             limits,
             rate=process_rate(self.runtime, route.name, limits),
-            flight=CallSlots().flight() if isinstance(target, LocalTarget) else None,
+            flight=slots.flight() if isinstance(target, LocalTarget) else None,
             most=target.limits.entries,
             accepts=lambda together, another: accepts(target.limits, together, another),
         )
@@ -123,7 +125,7 @@ def target_of(runtime: Runtime, route: Route) -> MessageTarget | None:
     """Where the messages of a route go in this run; None if it must not reach any place."""
     options = published_of(route)
     if (local := runtime.opened.get(OPENED)) is not None:
-        return LocalTarget(local.send_entries)
+        return LocalTarget(local.send_entries, runtime.chunk_actions)  # which proofs draw: requests of several sizes
     folder = runtime.settings.publish
     if folder is not None and runtime.outside is not False:
         return LocalTarget(MessageFolder(folder.removeprefix(FOLDER)).send_entries)
