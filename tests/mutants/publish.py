@@ -86,5 +86,5 @@ def _() -> Iterator[None]:
     ),
 )
 def _() -> Iterator[None]:
-    with patch.object(Driver, "_overtaken_changes", lambda _: {}):
+    with patch.object(Driver, "overtaken_changes", lambda _: {}):
         yield

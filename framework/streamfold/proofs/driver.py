@@ -364,7 +364,7 @@ class Driver(Invoker):
             raise self._broken
         if pending := [*self._invariants.deltas]:
             raise InvariantBroken(f"{len(pending)} deltas are pending at the end, first {pending[0].sk}.")
-        check_order(self.app, self.opened[LOCATION], self._overtaken_changes())
+        check_order(self.app, self.opened[LOCATION], self.overtaken_changes())
         rows = read_rows(self.app, self.store.rows, self.delivered) | outside_rows(self.app, self.opened[LOCATION])
         return rows | stored_items(self.writers.store, self._derived_names) if self.writers else rows
 
@@ -521,7 +521,7 @@ class Driver(Invoker):
                 break
         self._process(())
 
-    def _overtaken_changes(self) -> dict[str, set[ItemVersion]]:
+    def overtaken_changes(self) -> dict[str, set[ItemVersion]]:
         of_shards = set[ItemVersion]().union(*(writer.overtaken for writer in self.shards))
         return {route.name: of_shards | self._parking.versions[route.name] for route in self.app.routes}
 

@@ -113,7 +113,7 @@ def problem_of(seed, only, source):
 def only_with_leave(monkeypatch, *only, source="stream"):
     """Asserts that runs hold, and that some would not if no change might be overtaken."""
     assert [problem_of(seed, only, source) for seed in range(RUNS)] == [None] * RUNS
-    monkeypatch.setattr(Driver, "_overtaken_changes", lambda _: {})
+    monkeypatch.setattr(Driver, "overtaken_changes", lambda _: {})
     problems = [*filter(None, (problem_of(seed, only, source) for seed in range(RUNS)))]
     assert problems
     assert all(problem.startswith("OrderWrong") for problem in problems)
@@ -135,6 +135,6 @@ def test_records_that_arrive_behind_later_ones_may_be_overtaken(monkeypatch):
 
 @pytest.mark.parametrize("fault", ["shuffled", "each-record-twice", "rewound", "checkpoint-lost", "overlap"])
 def test_a_batch_that_is_delivered_badly_is_overtaken_by_none(monkeypatch, fault):
-    monkeypatch.setattr(Driver, "_overtaken_changes", lambda _: {})
+    monkeypatch.setattr(Driver, "overtaken_changes", lambda _: {})
     only = fault, "batches-of-2", "batches-of-7"
     assert [problem_of(seed, only, "stream") for seed in range(RUNS)] == [None] * RUNS

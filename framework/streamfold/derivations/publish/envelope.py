@@ -66,8 +66,7 @@ class Message(NamedTuple):
 
     @property
     def text(self) -> str:
-        """The envelope, as JSON."""
-        return f'{self.head},"data":{self.data}}}'
+        return f'{self.head},"data":{self.data}}}'  # the envelope, as JSON
 
     @property
     def source(self) -> str:
