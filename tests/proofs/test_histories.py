@@ -55,6 +55,19 @@ def test_images_of_a_recording_are_without_what_was_derived_onto_the_items():
     assert (shape.key, shape.items) == (ORDER, [{"status": "open"}])
 
 
+def test_parts_of_a_recording_are_several_of_the_same_few_roots():
+    router = Router()
+
+    @router.attributes(ORDER, parts=[ORDER_ITEM])
+    def lines(order, parts):
+        return Row(lines=len(parts(ORDER_ITEM)))
+
+    orders = [change(None, item(f"ORDER#{number}")) for number in "12"]
+    lines_of = [change(None, item(f"ORDER#{number}", f"ITEM#{sku}", price=1)) for sku in "abc" for number in "87612"]
+    found = fields_of(recorded_shapes(App("shop", routers=[router]), [*orders, *lines_of]), ORDER_ITEM)
+    assert [(fields["order_id"], fields["sku"]) for fields in found] == [("1", "a"), ("1", "b"), ("2", "a"), ("2", "b")]
+
+
 @pytest.mark.parametrize("source", ["stream", "kinesis"])
 def test_a_history_goes_on_for_days_that_no_other_time_zone_has(source):
     router = Router()

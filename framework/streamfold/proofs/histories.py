@@ -59,6 +59,8 @@ def _second_notice(change: KinesisChange) -> Change:
 
 ITEMS_MAX = 4
 """Different items of one key in a history: few, so that they are changed often."""
+ITEMS_OF_ROOT = 2
+"""Parts of one root in a history: rows of collections follow from several. A recorded file has any number."""
 IMAGES_MAX = 40
 """Different images of each key that are taken from a recorded file: a large file would make every history slow."""
 FIELD_VALUES: Mapping[str, tuple[Any, ...]] = {"S": ("1", "2"), "N": (1, 2), "B": (b"\x01", b"\x02")}
@@ -132,7 +134,8 @@ def shape(
 
 
 def recorded_shapes(app: App, changes: Iterable[Change]) -> list[Shape]:
-    """The shapes of source items in recorded changes: a few of their keys, and some of their images.
+    """The shapes of source items in recorded changes: a few of their keys, and some of their images. Parts are those of
+    the same few roots.
 
     Histories of them begin at the time of the latest change: keys and attributes have times of the recording, which a
     feed would take for posts of the future, or for posts that it shows no more.
@@ -141,7 +144,7 @@ def recorded_shapes(app: App, changes: Iterable[Change]) -> list[Shape]:
     fields: dict[Key, list[Mapping[str, Any]]] = {key: [] for key in keys}
     items: dict[Key, list[Mapping[str, Any]]] = {key: [] for key in keys}
     given: dict[Key, list[tuple[Mapping[str, Any], Mapping[str, Any]]]] = {key: [] for key in keys}
-    latest = 0.0
+    latest, gathered = 0.0, {key: root for route in app.routes for key, root in route.gathered.items()}
     for change in changes:
         latest = max((latest, *times_of([change])))
         if not (change.has_new and change.new) or app.derived(change.item):
@@ -152,9 +155,13 @@ def recorded_shapes(app: App, changes: Iterable[Change]) -> list[Shape]:
         for key, found in of_table:
             if found is None:
                 continue
-            _add_new(fields[key], found, ITEMS_MAX)
+            _add_new(fields[key], found, IMAGES_MAX if key in gathered else ITEMS_MAX)
             if _add_new(items[key], image, IMAGES_MAX):
                 given[key].append((found, image))
+    for key, root in gathered.items():
+        own = ([each for each in fields[key] if one.items() <= each.items()] for one in fields[root])
+        few = [each for of_root in own for each in of_root[:ITEMS_OF_ROOT]]
+        fields[key] = [*few, *(each for each in fields[key] if each not in few)][:ITEMS_MAX]
     return [Shape(key, fields[key], items[key], given[key], latest or START) for key in keys if items[key]]
 
 

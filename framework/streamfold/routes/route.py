@@ -329,6 +329,10 @@ class Route:
         return tuple(each.key for each in self.parts)
 
     @property
+    def gathered(self) -> dict[Key, Key]:  # keys of parts, each with that of its root
+        return dict.fromkeys(self.part_keys, self.sources[0])
+
+    @property
     def reads(self) -> tuple[Key, ...]:
         return (*self.sources, *self.referents, *self.part_keys)
 
