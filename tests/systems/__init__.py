@@ -2,6 +2,7 @@
 
 import json
 from collections import defaultdict
+from decimal import Decimal
 from pathlib import Path
 
 from handlers import app
@@ -11,7 +12,7 @@ from streamfold.engines import EmbeddedEngine
 from streamfold.read import rows as present
 from streamfold.records.envelope import Origins
 from streamfold.records.values import decode
-from streamfold.replay.files import RecordedFiles
+from streamfold.replay.files import Line, RecordedFiles
 from streamfold.replay.replay import BATCH_RECORDS, Replay
 from streamfold.runtime import Runtime
 from streamfold.settings import Settings
@@ -31,6 +32,84 @@ def without_key(key, item):
 def without_zeros(values):
     """Attributes that are not 0: 0 and absent say the same."""
     return {name: value for name, value in values.items() if value != 0}
+
+
+def recorded(subject):
+    """The records of a file, and the time of each in seconds."""
+    records = [json.loads(line) for line in (EVENTS / f"{subject}.jsonl").read_text("utf-8").splitlines()]
+    return records, [int(record["dynamodb"]["ApproximateCreationDateTime"]) for record in records]
+
+
+def items_after(records):
+    """The items that are there behind these records, as dicts by partition and sort key. No code of the framework."""
+    items = {}
+    for record in records:
+        name = tuple(record["dynamodb"]["Keys"][attribute]["S"] for attribute in ("PK", "SK"))
+        items.pop(name, None)
+        if new := record["dynamodb"].get("NewImage"):
+            items[name] = {attribute: value_of(value) for attribute, value in new.items()}
+    return items
+
+
+def value_of(value):
+    """A value of DynamoDB's JSON as one of Python."""
+    ((kind, held),) = value.items()
+    if kind == "M":
+        return {name: value_of(each) for name, each in held.items()}
+    plain = {"N": Decimal, "L": lambda each: [value_of(one) for one in each], "SS": set, "NULL": lambda _: None}
+    return plain.get(kind, lambda each: each)(held)
+
+
+def in_other_order(records, random):
+    """The records in an order in which another worker may see them: that of one item's own records stays."""
+    queues = defaultdict(list)
+    for record in reversed(records):
+        queues[tuple(record["dynamodb"]["Keys"][attribute]["S"] for attribute in ("PK", "SK"))].append(record)
+    names = [name for name, queue in queues.items() for _ in queue]
+    random.shuffle(names)
+    return [queues[name].pop() for name in names]
+
+
+def delivered_again(records, random):
+    """The records in batches each of which failed somewhere before it came whole."""
+    delivered, first = [], 0
+    while first < len(records):
+        batch = records[first : first + random.randint(1, 30)]
+        delivered += [*batch[: random.randint(0, len(batch))], *batch]
+        first += len(batch)
+    return delivered
+
+
+class Folded:
+    """A local state into which records are replayed in batches, and its rows."""
+
+    def __init__(self, app, records, size=BATCH_RECORDS, until=None):
+        self.app, self.size = app, size
+        self.engine = EmbeddedEngine(app.tables.values(), wanted=app.chains)
+        self.add(records, until)
+
+    def add(self, records, until=None):
+        """Replays records, and lets time pass behind them until a time in seconds."""
+        origins, runtime = Origins(self.app.source_tables, Settings()), Runtime(self.app, self.engine, Settings())
+        replay = Replay(runtime, origins, batch_records=self.size, put_sources=self.engine.put_sources)
+        replay.until = until and until * 1_000_000
+        assert replay.process([(Line("records", number), each) for number, each in enumerate(records)]).clean
+
+    def rows(self, key):
+        """The attributes of the rows or items of a key, by the fields of the key."""
+        items = [decode({"M": item}) for item in self.engine.items(key.table)]
+        assert all(item.get("_sf_n", 1) for item in items), "an empty row is left"
+        return rows_of(items, key)
+
+
+def rows_of(items, key):
+    """The rows and items of a key that a reader sees among items."""
+    found = {}
+    for row in present(items):
+        fields = key.match(row)
+        if fields is not None:
+            found[tuple(fields.values())] = without_key(key, row)
+    return found
 
 
 class Replayed:
@@ -73,12 +152,8 @@ class Replayed:
 
     def rows(self, key):
         """The attributes of a target's rows, by the fields of their key; what is 0 is left out."""
-        found = {}
-        for row in present(decode({"M": item}) for item in self.engine.items(key.table)):
-            fields = key.match(row)
-            if fields is not None:
-                found[tuple(fields.values())] = without_zeros(without_key(key, row))
-        return found
+        items = (decode({"M": item}) for item in self.engine.items(key.table))
+        return {fields: without_zeros(row) for fields, row in rows_of(items, key).items()}
 
     def documents(self, index):
         """The documents of an index by id, as a search sees them."""

@@ -1,30 +1,22 @@
 """The deadlines of the help desk: the rows of each moment, from the tickets and agents of then."""
 
-import json
 from collections import Counter, defaultdict
 from datetime import UTC, datetime, timedelta
 from itertools import pairwise
-from pathlib import Path
 from random import Random
 from zoneinfo import ZoneInfo
 
 import pytest
 
-from handlers.tickets import DUE_TODAY, ESCALATED, SILENT, TEAM_OVERDUE, TICKET, app, due_today, silent_customers
+from handlers.tickets import DUE_TODAY, ESCALATED, SILENT, TEAM_OVERDUE, app, due_today, silent_customers
 from streamfold import Row
 from streamfold.engines import EmbeddedEngine
-from streamfold.records.envelope import Origins
-from streamfold.records.values import decode
-from streamfold.replay.files import Line
-from streamfold.replay.replay import Replay
-from streamfold.runtime import Runtime
-from streamfold.settings import Settings
 from streamfold.testing import now
 from tests.helpers.commands import streamfold
+from tests.systems import EVENTS, Folded, delivered_again, recorded
 
-FILE = Path(__file__).parents[2] / "events/desk/deadlines.jsonl"
-RECORDS = [json.loads(line) for line in FILE.read_text("utf-8").splitlines()]
-TIMES = [int(record["dynamodb"]["ApproximateCreationDateTime"]) for record in RECORDS]
+RECORDS, TIMES = recorded("desk/deadlines")
+KEYS = TEAM_OVERDUE, DUE_TODAY, SILENT, ESCALATED
 HOUR, DAY = 60 * 60, 24 * 60 * 60
 SIZES = (1, 7, 100, len(RECORDS))
 MOMENTS = 12
@@ -113,40 +105,14 @@ def time_of(text):
     return datetime.fromisoformat(text)
 
 
-class Folded:
-    """A local state, and the rows of it."""
-
-    def __init__(self, records=RECORDS, size=100, until=None):
-        self.engine = EmbeddedEngine(app.tables.values(), wanted=app.chains)
-        self.size = size
-        self.add(records, until)
-
-    def add(self, records, until=None):
-        """Replays records in batches, and lets time pass behind them."""
-        origins, runtime = Origins(app.source_tables, Settings()), Runtime(app, self.engine, Settings())
-        replay = Replay(runtime, origins, batch_records=self.size, put_sources=self.engine.put_sources)
-        replay.until = until and until * 1_000_000
-        assert replay.process([(Line("deadlines", number), each) for number, each in enumerate(records)]).clean
-
-    def rows(self):
-        found = {TEAM_OVERDUE: {}, DUE_TODAY: {}, SILENT: {}, ESCALATED: {}}
-        for item in map(plain, self.engine.items(TICKET.table)):
-            for key, rows in found.items():
-                if fields := key.match(item):
-                    assert item.pop("_sf_n", 1), "an empty row is left"
-                    rows[next(iter(fields.values()))] = {
-                        name: value for name, value in item.items() if name not in ("PK", "SK") and name[:3] != "_sf"
-                    }
-        return found
-
-
-def plain(item):
-    return decode({"M": item})
+def rows(folded):
+    """The rows of a state, by the first field of their keys."""
+    return {key: {fields[0]: row for fields, row in folded.rows(key).items()} for key in KEYS}
 
 
 @pytest.mark.parametrize("size", SIZES)
 def test_rows_at_the_end_are_those_of_the_last_record_for_every_size_of_batches(size):
-    assert Folded(size=size).rows() == Desk().rows()
+    assert rows(Folded(app, RECORDS, size)) == Desk().rows()
 
 
 @pytest.mark.parametrize("seed", range(MOMENTS))
@@ -155,39 +121,35 @@ def test_rows_are_those_of_any_moment_while_records_come(seed):
     if seed % 2:
         seconds += -seconds % DAY - HOUR // 2  # the next day has begun in Zurich, and not yet in UTC
     records = [record for record, time in zip(RECORDS, TIMES, strict=True) if time <= seconds]
-    assert Folded(records, 40, until=seconds).rows() == Desk(seconds).rows()
+    assert rows(Folded(app, records, 40, until=seconds)) == Desk(seconds).rows()
 
 
 def test_rows_follow_time_when_nothing_is_written_any_more():
-    folded = Folded()
+    folded = Folded(app, RECORDS)
     for seconds in range(TIMES[-1], TIMES[-1] + 15 * DAY, 7 * HOUR):
         folded.add([], until=seconds)
-        assert folded.rows() == Desk(seconds).rows()
-    assert folded.rows()[DUE_TODAY] == {}
+        assert rows(folded) == Desk(seconds).rows()
+    assert rows(folded)[DUE_TODAY] == {}
 
 
 @pytest.mark.parametrize("seed", range(2))
 def test_records_that_are_delivered_again_change_nothing(seed):
-    random, delivered, first = Random(seed), [], 0
-    while first < len(RECORDS):
-        batch = RECORDS[first : first + random.randint(1, 30)]
-        delivered += [*batch[: random.randint(0, len(batch))], *batch]  # it failed half-way
-        first += len(batch)
-    folded = Folded(delivered, size=11)
-    assert folded.rows() == Desk().rows()
+    folded = Folded(app, delivered_again(RECORDS, Random(seed)), size=11)
+    assert rows(folded) == Desk().rows()
     folded.add(RECORDS)
-    assert folded.rows() == Desk().rows()
+    assert rows(folded) == Desk().rows()
 
 
 def test_the_command_lets_time_pass_until_a_moment(tmp_path):
     until = TIMES[-1] + 30 * HOUR
     text = datetime.fromtimestamp(until, UTC).strftime("%Y-%m-%dT%H:%M:%SZ")
     state = tmp_path / "desk.db"
-    done = streamfold("replay", FILE, "--app", "handlers.tickets:app", "--state", state, "--until", text)
+    file = EVENTS / "desk/deadlines.jsonl"
+    done = streamfold("replay", file, "--app", "handlers.tickets:app", "--state", state, "--until", text)
     assert done.code == 0, done.err
-    folded = Folded([])
+    folded = Folded(app, [])
     folded.engine = EmbeddedEngine(app.tables.values(), state, app.chains)
-    assert folded.rows() == Desk(until).rows() != Desk().rows()
+    assert rows(folded) == Desk(until).rows() != Desk().rows()
     folded.engine.close()
 
 
