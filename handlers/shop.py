@@ -2,16 +2,21 @@
 ratings of products.
 
 Each function says what one item contributes; amendments, moves and deletions follow from it.
+
+What is shipped of an order is an application of its own, whose rows are made of several items together:
+``streamfold replay events/shop/deliveries.jsonl --app handlers.shop:app`` runs it.
 """
 
-from streamfold import Count, Item, Key, Router, Row, Sum
+from streamfold import App, Count, Every, Item, Key, Parts, Router, Row, Sum
 
 ORDER = Key("ORDER#{order_id}", "METADATA")
 ORDER_ITEM = Key("ORDER#{order_id}", "ITEM#{sku}")
+SHIPMENT = Key("ORDER#{order_id}", "SHIPMENT#{number:06d}")
 ORDER_TOTAL = Key("ORDER#{order_id}", "TOTAL")
 CUSTOMER = Key("CUSTOMER#{customer_id}", "PROFILE")
 CUSTOMER_BY_EMAIL = Key("EMAIL#{email}", "CUSTOMER")
 ORDER_BY_STATUS = Key("STATUS#{status}", "ORDER#{order_id}")
+ORDER_BY_DELIVERY = Key("DELIVERY#{delivery}", "ORDER#{order_id}")
 CUSTOMER_ORDERS = Key("CUSTOMER#{customer_id}", "ORDERS")
 CUSTOMER_HISTORY = Key("CUSTOMER#{customer_id}", "ORDER#{at}#{order_id}")
 SALES = Key("SALES#{day}", "SKU#{sku}")
@@ -20,7 +25,7 @@ PRODUCT = Key("SKU#{sku}", "PRODUCT")
 REVIEW = Key("SKU#{sku}", "REVIEW#{customer_id}")
 PRODUCT_RATING = Key("SKU#{sku}", "RATING")
 
-router = Router()
+router, deliveries = Router(), Router()
 router.audit(ORDER, ORDER_ITEM, redact=["email"])
 router.cascade(ORDER, children=[ORDER_ITEM], name="order_items")  # whoever deletes an order need not know its items
 router.archive(ORDER, to="s3://deleted-orders/shop", name="deleted_orders")  # or as STREAMFOLD_ARCHIVE says
@@ -68,3 +73,21 @@ def all_orders(order: Item) -> Row:
 @router.view(REVIEW, into=PRODUCT_RATING)  # beside the product: its document is gathered from both (search.py)
 def product_rating(review: Item) -> Row:
     return Row(stars=Sum(review["stars"]), reviews=Count())
+
+
+# Of a line the key alone counts: a changed price or quantity costs nothing, and neither does a shipment's new carrier.
+@deliveries.attributes(ORDER, parts=[Every(ORDER_ITEM, reads=[]), Every(SHIPMENT, reads=["sku"])])
+def delivery_of_order(order: Item, parts: Parts) -> Row:
+    shipped = {each["sku"] for each in parts(SHIPMENT)}
+    missing = [line.key["sku"] for line in parts(ORDER_ITEM) if line.key["sku"] not in shipped]
+    state = "open" if not shipped else "partly shipped" if missing else "shipped"
+    return Row(delivery=state, missing=missing)
+
+
+@deliveries.index(ORDER, into=ORDER_BY_DELIVERY)  # sees what delivery_of_order derives
+def orders_by_delivery(order: Item) -> Row | None:
+    return Row(delivery=order["delivery"], missing=order["missing"]) if "delivery" in order else None
+
+
+app = App("deliveries", routers=[deliveries])
+lambda_handler = app.lambda_handler

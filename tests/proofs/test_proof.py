@@ -5,14 +5,15 @@ from pathlib import Path
 import pytest
 
 from handlers import app as shipped
-from handlers import tenants, tickets
+from handlers import documents, iot, shop, tenants, tickets
 from streamfold.testing import check
 from tests.helpers import everything
 
 EVENTS = Path(__file__).parents[2] / "events"
 RECORDED = [(shipped, path) for path in sorted(EVENTS.glob("*.jsonl"))]
 RECORDED += [(tenants.app, path) for path in sorted(EVENTS.glob("tenants/*.jsonl"))]
-RECORDED += [(tickets.app, EVENTS / "desk/deadlines.jsonl")]
+RECORDED += [(tickets.app, EVENTS / "desk/deadlines.jsonl"), (shop.app, EVENTS / "shop/deliveries.jsonl")]
+RECORDED += [(iot.app, EVENTS / "iot/maintenance.jsonl"), (documents.app, EVENTS / "documents/labels.jsonl")]
 ITEMS = {
     everything.ORDER: [
         {"status": "placed", "customer": "ana", "labels": [], "weight": 3, "email": "a@example.com"},

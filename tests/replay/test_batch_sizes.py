@@ -8,6 +8,9 @@ from random import Random
 import pytest
 
 from handlers import app as shop
+from handlers.documents import app as labels
+from handlers.iot import app as maintenance
+from handlers.shop import app as deliveries
 from handlers.tenants import app as tenants
 from handlers.tickets import app as deadlines
 from streamfold.cli.items import derived_items, present
@@ -20,7 +23,12 @@ from streamfold.runtime import Runtime
 from streamfold.settings import Settings
 from tests.helpers.commands import EVENTS, ROOT, SPECIAL
 
-DEADLINES = [ROOT / "events/desk/deadlines.jsonl"]
+OTHERS = (  # files of one application each
+    (deadlines, [ROOT / "events/desk/deadlines.jsonl"]),
+    (deliveries, [ROOT / "events/shop/deliveries.jsonl"]),
+    (labels, [ROOT / "events/documents/labels.jsonl"]),
+    (maintenance, [ROOT / "events/iot/maintenance.jsonl"]),
+)
 TENANTS = sorted((ROOT / "events" / "tenants").glob("*.jsonl"))
 RECORDS_FEW = 300
 """A file of more records takes seconds in small batches: the long tests have that."""
@@ -91,7 +99,7 @@ def check_sizes(app, files, folder, *sizes, seed=1):
 
 
 def each_file():
-    for app, paths in ((shop, [*EVENTS, *SPECIAL]), (tenants, TENANTS), (deadlines, DEADLINES)):
+    for app, paths in ((shop, [*EVENTS, *SPECIAL]), (tenants, TENANTS), *OTHERS):
         for path in paths:
             large = path.suffix == ".jsonl" and len(path.read_text().splitlines()) > RECORDS_FEW
             yield pytest.param(app, path, marks=pytest.mark.ci if large else pytest.mark.slow, id=path.name)
