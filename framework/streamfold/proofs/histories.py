@@ -159,8 +159,8 @@ def recorded_shapes(app: App, changes: Iterable[Change]) -> list[Shape]:
             if _add_new(items[key], image, IMAGES_MAX):
                 given[key].append((found, image))
     for key, root in gathered.items():
-        own = ([each for each in fields[key] if one.items() <= each.items()] for one in fields[root])
-        few = [each for of_root in own for each in of_root[:ITEMS_OF_ROOT]]
+        by_root = ([each for each in fields[key] if one.items() <= each.items()] for one in fields[root])
+        few = [each for of_root in by_root for each in of_root[:ITEMS_OF_ROOT]]
         fields[key] = [*few, *(each for each in fields[key] if each not in few)][:ITEMS_MAX]
     return [Shape(key, fields[key], items[key], given[key], latest or START) for key in keys if items[key]]
 
