@@ -4,7 +4,7 @@ from datetime import UTC, datetime
 
 import pytest
 
-from streamfold import App, Count, Key, Now, Router, Row, Table
+from streamfold import App, Count, Key, Lookup, Now, Put, Router, Row, Table
 from streamfold.deploy.deployed import Account as Asked
 from streamfold.deploy.deployed import LiveFunction
 from streamfold.deploy.diagnosis import BAD, GOOD, UNSEEN
@@ -23,7 +23,7 @@ def overdue(ticket, now: Now):
 
 
 APP = App("shop", routers=[router])
-CHECKS = {("spreader", "schedule"), ("state", "moments")}
+CHECKS = {("spreader", "schedule"), ("state", "moments"), ("shop", "queue")}
 
 
 @pytest.fixture
@@ -31,10 +31,10 @@ def account():
     return Account(now=TIME)
 
 
-def lines(account):
+def lines(account, app=APP, names=("projector", "spreader")):
     asked = Asked(account.client)
-    functions = [LiveFunction(asked, name) for name in ("projector", "spreader")]
-    return {(each.subject, each.check): each for each in Doctor(APP, asked, functions, TIME.timestamp()).lines()}
+    functions = [LiveFunction(asked, name) for name in names]
+    return {(each.subject, each.check): each for each in Doctor(app, asked, functions, TIME.timestamp()).lines()}
 
 
 def test_a_right_deployment_has_good_lines_only(account):
@@ -43,8 +43,8 @@ def test_a_right_deployment_has_good_lines_only(account):
     assert {str(each) for each in found.values() if each.state != GOOD} == set()
 
 
-def state_of(account, name):
-    line = lines(account)[next(each for each in CHECKS if name in each)]
+def state_of(account, name, **more):
+    line = lines(account, **more)[next(each for each in CHECKS if name in each)]
     return line.state, line.found
 
 
@@ -88,3 +88,45 @@ def test_a_handler_that_no_function_runs_is_named(account):
 def test_a_refused_permission_is_not_allowed_to_look(account, operation):
     account.refused.add(operation)
     assert state_of(account, "schedule")[0] == UNSEEN
+
+
+def test_an_application_without_a_function_of_its_queue_is_bad(account):
+    state, found = state_of(account, "queue", names=["projector"])
+    assert state == BAD
+    assert "no function here works on a queue of theirs; nobody looks for moments of overdue" in found
+
+
+def test_a_queue_whose_function_serves_another_group_is_none(account):
+    account.functions["spreader"]["Environment"]["Variables"]["STREAMFOLD_GROUP"] = "search"
+    assert state_of(account, "queue")[0] == BAD
+
+
+def test_fan_outs_without_a_function_of_their_queue_are_bad_too(account):
+    router, product = Router(), Key("PRODUCT#{product_id}", "META", MAIN)
+
+    @router.view(
+        Key("LINE#{line_id}", "META", MAIN), into=Key("SALES", "ALL", MAIN), lookup={"product": Lookup(product)}
+    )
+    def sales(line, product):
+        yield Row(lines=Count())
+
+    state, found = state_of(account, "queue", app=App("shop", routers=[router]), names=["projector"])
+    assert (state, "fan-outs of sales stay open" in found) == (BAD, True)
+
+
+def test_who_may_not_list_mappings_is_not_allowed_to_look_for_a_queue(account):
+    account.refused.add("list_event_source_mappings")
+    assert state_of(account, "queue")[0] == UNSEEN
+
+
+def test_timers_need_a_function_of_the_queue_as_well(account):
+    router = Router()
+
+    @router.on(
+        Key("TICKET#{ticket_id}", "META", MAIN), at=lambda ticket: ticket["at"], into=Key("R#{ticket_id}", "R", MAIN)
+    )
+    def remind(timer):
+        return Put(at=timer.at)
+
+    state, found = state_of(account, "queue", app=App("shop", routers=[router]), names=["projector"])
+    assert (state, "remind.timer" in found) == (BAD, True)

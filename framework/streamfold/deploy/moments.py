@@ -1,17 +1,19 @@
 """What the doctor says of handlers that ask for the time: who looks for moments that came, and which were not seen."""
 
 import json
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 
 from streamfold.app import App
 from streamfold.deploy import rules
-from streamfold.deploy.deployed import DYNAMODB, Account, LiveFunction
+from streamfold.deploy.deployed import DYNAMODB, SQS, Account, LiveFunction, NotAllowed, NotThere
 from streamfold.deploy.diagnosis import Diagnosis, bad, good
+from streamfold.derivations.derivation import fans_out
 from streamfold.errors import SettingsError, manual
 from streamfold.lambda_entry.queue import WAKE
 from streamfold.ledger.wakes import VISITED_WITHIN_SECONDS, partitions, until
 from streamfold.routes.moments import SECOND_MICROSECONDS
 from streamfold.routes.route import Route
+from streamfold.settings import Settings
 
 NO_SCHEDULE = "their rows never change by time"
 
@@ -49,6 +51,40 @@ def _event(text: str) -> object:
         return None
 
 
+def behind_queue(app: App, functions: Sequence[LiveFunction]) -> Diagnosis:
+    """Whether a function works on the queue of each group that needs one. Raises as ``Account.ask``."""
+    behind = [each for each in functions if any(mapping.service == SQS for mapping in each.mappings)]
+    routes = [route for route in app.routes if fans_out(route) and _serves(functions, route)]
+    alone = [route for route in routes if not _serves(behind, route)]
+    if not alone:
+        return good(f"a function works for each of {len(routes)} handlers")
+    timed = ", ".join(route.name for route in alone if route.asks_time)
+    others = ", ".join(route.name for route in alone if not route.asks_time)
+    found = [f"nobody looks for moments of {timed}: {NO_SCHEDULE}"] if timed else []
+    found += [f"fan-outs of {others} stay open"] if others else []
+    return bad(
+        f"no function here works on a queue of theirs; {'; '.join(found)}",
+        "name it too, if it is deployed; otherwise deploy jobs_handler behind STREAMFOLD_JOBS"
+        + (f" with the schedule {rules.EACH_MINUTE}" if timed else "")
+        + ", as streamfold template prints it",
+    )
+
+
+def _serves(functions: Sequence[LiveFunction], route: Route) -> bool:
+    return any(_is_for(each, lambda settings: settings.serves(route.group)) for each in functions)
+
+
+def _is_run(functions: Sequence[LiveFunction], route: Route) -> bool:
+    return any(_is_for(each, lambda settings: settings.runs(route.name, route.group)) for each in functions)
+
+
+def _is_for(function: LiveFunction, asks: Callable[[Settings], bool]) -> bool:
+    try:
+        return asks(function.settings)
+    except (NotAllowed, NotThere, SettingsError):  # a line of its own says so
+        return False
+
+
 def asking(app: App) -> Sequence[Route]:
     return [route for route in app.routes if route.asks_time]
 
@@ -60,7 +96,7 @@ def late(
 
     Raises as ``Account.ask``.
     """
-    unserved = [route.name for route in routes if not any(_runs(each, route) for each in functions)]
+    unserved = [route.name for route in routes if not _is_run(functions, route)]
     moment = round((now - VISITED_WITHIN_SECONDS) * SECOND_MICROSECONDS)
     waiting = {
         route.name: stripes
@@ -75,13 +111,6 @@ def late(
             f"streamfold jobs shows since when; {manual('moments')} says who looks",
         )
     return good(f"{len(routes)} handlers ask for the time, and no item waits for long")
-
-
-def _runs(function: LiveFunction, route: Route) -> bool:
-    try:
-        return function.settings.runs(route.name, route.group)
-    except SettingsError:  # a line of its own says so
-        return False
 
 
 def _has_wake(account: Account, table: str, partition: str, moment: int) -> bool:
