@@ -88,6 +88,14 @@ def no_dead_letters(account):
 
 BOTH = "projector spreader"
 UPDATE = "aws dynamodb update-table --table-name orders --stream-specification "
+
+
+def verifies(account):
+    """The function of the queue is that of the daily comparison instead."""
+    account.mappings.pop()
+    account.functions["spreader"]["Handler"] = "handlers.verify_handler"
+
+
 BROKEN = [
     ("mapping", "spreader", lambda it: it.mappings.pop(), "no event source mapping", "map the table's stream"),
     ("settings", "projector", lambda it: variable(it, "STREAMFOLD_LANES", "0"), "a whole number from 1", "correct"),
@@ -114,6 +122,7 @@ BROKEN = [
     ),
     ("permissions", BOTH, lambda it: it.denied.add("dynamodb:PutItem"), "dynamodb:PutItem on arn:aws:", "grant"),
     ("permissions", "spreader", lambda it: it.denied.add("sqs:ReceiveMessage"), "sqs:ReceiveMessage on", "grant"),
+    ("queue", "shop", verifies, "stay open", "as streamfold template"),
     ("mapping", "projector", lambda it: mapping(it, State="Disabled"), "it is Disabled", f"--uuid {UUID} --enabled"),
     (
         "response type",
@@ -266,7 +275,7 @@ def test_every_line_was_seen_bad(account):
 
 
 LOOKS = {
-    "list_event_source_mappings": {"mapping"},
+    "list_event_source_mappings": {"mapping", "queue"},
     "describe_table": {"stream", "permissions", "consistency", "one region", "markers"},
     "describe_time_to_live": {"time to live"},
     "describe_continuous_backups": {"recovery"},
@@ -341,9 +350,8 @@ def test_a_handler_of_the_manifest_that_this_code_lacks_is_wanted_in_the_filter(
 
 
 def test_a_function_that_a_schedule_calls_needs_no_mapping(account):
-    account.mappings.pop()
-    account.functions["spreader"]["Handler"] = "handlers.verify_handler"
-    assert of(BAD, lines(account)) == set()
+    verifies(account)
+    assert of(BAD, lines(account)) == {("shop", "queue")}
 
 
 def test_a_retired_handler_may_be_partial(account):
@@ -411,7 +419,7 @@ def test_failures_are_counted_in_a_bucket_of_any_partition(account, partition):
 def test_permissions_are_simulated_in_the_partition_of_the_role(account):
     account.functions["projector"]["Role"] = "arn:aws-cn:iam::123456789012:role/projector"
     account.denied.add("s3:PutObject")
-    (line,) = [each for each in lines(account, "projector") if each.state == BAD]
+    (line,) = [each for each in lines(account, "projector") if each.check == "permissions"]
     assert "s3:PutObject on arn:aws-cn:s3:::failures/parked/x" in line.found
 
 

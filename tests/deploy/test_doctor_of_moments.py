@@ -129,4 +129,4 @@ def test_timers_need_a_function_of_the_queue_as_well(account):
         return Put(at=timer.at)
 
     state, found = state_of(account, "queue", app=App("shop", routers=[router]), names=["projector"])
-    assert (state, "remind.timer" in found) == (BAD, True)
+    assert (state, "remind.timer" in found, "fan-outs" in found) == (BAD, True, False)

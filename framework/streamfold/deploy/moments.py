@@ -1,19 +1,18 @@
 """What the doctor says of handlers that ask for the time: who looks for moments that came, and which were not seen."""
 
 import json
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 
 from streamfold.app import App
 from streamfold.deploy import rules
-from streamfold.deploy.deployed import DYNAMODB, SQS, Account, LiveFunction, NotAllowed, NotThere
-from streamfold.deploy.diagnosis import Diagnosis, bad, good
+from streamfold.deploy.deployed import DYNAMODB, SQS, Account, LiveFunction, NotThere
+from streamfold.deploy.diagnosis import BY_SCHEDULE, Diagnosis, bad, good
 from streamfold.derivations.derivation import fans_out
 from streamfold.errors import SettingsError, manual
 from streamfold.lambda_entry.queue import WAKE
 from streamfold.ledger.wakes import VISITED_WITHIN_SECONDS, partitions, until
 from streamfold.routes.moments import SECOND_MICROSECONDS
 from streamfold.routes.route import Route
-from streamfold.settings import Settings
 
 NO_SCHEDULE = "their rows never change by time"
 
@@ -52,14 +51,18 @@ def _event(text: str) -> object:
 
 
 def behind_queue(app: App, functions: Sequence[LiveFunction]) -> Diagnosis:
-    """Whether a function works on the queue of each group that needs one. Raises as ``Account.ask``."""
-    behind = [each for each in functions if any(mapping.service == SQS for mapping in each.mappings)]
+    """Whether a function works on the queue of each group that needs one. Raises as ``Account.ask``.
+
+    A function that nothing reaches, or whose settings are wrong, has a line of its own.
+    """
+    behind = [each for each in functions if _is_behind_queue(each)]
     routes = [route for route in app.routes if fans_out(route) and _serves(functions, route)]
-    alone = [route for route in routes if not _serves(behind, route)]
-    if not alone:
+    unserved = [route for route in routes if not _serves(behind, route)]
+    if not unserved:
         return good(f"a function works for each of {len(routes)} handlers")
-    timed = ", ".join(route.name for route in alone if route.asks_time)
-    others = ", ".join(route.name for route in alone if not route.asks_time)
+    timed = ", ".join(route.name for route in unserved if route.asks_time)
+    # The handler of a timer has no subscription, and no fan-out: the route of its moments is named.
+    others = ", ".join(each.name for each in unserved if not each.asks_time and each.kind.subscriptions(each))
     found = [f"nobody looks for moments of {timed}: {NO_SCHEDULE}"] if timed else []
     found += [f"fan-outs of {others} stay open"] if others else []
     return bad(
@@ -70,19 +73,24 @@ def behind_queue(app: App, functions: Sequence[LiveFunction]) -> Diagnosis:
     )
 
 
-def _serves(functions: Sequence[LiveFunction], route: Route) -> bool:
-    return any(_is_for(each, lambda settings: settings.serves(route.group)) for each in functions)
+def _is_behind_queue(function: LiveFunction) -> bool:
+    if not function.mappings:
+        return not function.described.get("Handler", "").endswith(BY_SCHEDULE)
+    return any(mapping.service == SQS for mapping in function.mappings)
 
 
-def _is_run(functions: Sequence[LiveFunction], route: Route) -> bool:
-    return any(_is_for(each, lambda settings: settings.runs(route.name, route.group)) for each in functions)
-
-
-def _is_for(function: LiveFunction, asks: Callable[[Settings], bool]) -> bool:
-    try:
-        return asks(function.settings)
-    except (NotAllowed, NotThere, SettingsError):  # a line of its own says so
-        return False
+def _serves(functions: Sequence[LiveFunction], route: Route, *, runs: bool = False) -> bool:
+    """Whether one of these functions is for a handler's group. ``runs``: and has not switched the handler off."""
+    for each in functions:
+        try:
+            settings = each.settings
+        except (NotThere, SettingsError):  # a line of its own says so
+            if runs:
+                continue
+            return True
+        if settings.runs(route.name, route.group) if runs else settings.serves(route.group):
+            return True
+    return False
 
 
 def asking(app: App) -> Sequence[Route]:
@@ -96,7 +104,7 @@ def late(
 
     Raises as ``Account.ask``.
     """
-    unserved = [route.name for route in routes if not _is_run(functions, route)]
+    unserved = [route.name for route in routes if not _serves(functions, route, runs=True)]
     moment = round((now - VISITED_WITHIN_SECONDS) * SECOND_MICROSECONDS)
     waiting = {
         route.name: stripes
