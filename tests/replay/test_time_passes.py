@@ -1,15 +1,21 @@
 """A local replay has one clock: items are derived again at their moments, whatever the size of batches is."""
 
+import json
 import random
-from itertools import pairwise
+from contextlib import closing
+from itertools import count, pairwise
 
 import pytest
 
+from streamfold.batch.wakes import BEFORE_ALL_WAKES, listed
+from streamfold.engines import EmbeddedEngine
 from streamfold.engines.memory import MemoryEngine
+from streamfold.keys.table import STAMP
+from streamfold.ledger.wakes import partitions
 from streamfold.proofs.oracle import at_moment, expected_all, stored_rows
 from streamfold.records.envelope import Origins
-from streamfold.replay.files import Line
-from streamfold.replay.replay import Replay
+from streamfold.replay.files import Line, RecordedFiles
+from streamfold.replay.replay import Replay, ReplayCursor
 from streamfold.routes.moments import moment_microseconds
 from streamfold.runtime import Runtime
 from streamfold.settings import Settings
@@ -18,6 +24,9 @@ from tests.helpers.timer_walks import timers
 from tests.helpers.woken import EACH, START, active, at, best, chain, counted, leaders, made, overdue, tiers
 
 HISTORIES, HISTORIES_CI = 3, 40
+KILLED, KILLED_CI = 1, 12
+CALLS_BEFORE_DEATH, DEATHS_MAX = 90, 30
+BEHIND_SECONDS = 300
 FOLDED = [overdue, counted, active, best, leaders, chain]
 
 
@@ -84,6 +93,91 @@ def test_rows_at_the_end_are_the_same_for_every_size_of_batches(handler):
 @pytest.mark.parametrize("handler", EACH)
 def test_rows_at_the_end_of_more_files_are_the_same_for_every_size_of_batches(handler):
     same_ends(handler, range(100, 100 + HISTORIES_CI))
+
+
+class Killed(BaseException):
+    """The process ends here."""
+
+
+class Mortal(EmbeddedEngine):
+    """A state file whose process ends at a call, within a transaction or between two."""
+
+    calls = None
+
+    def _lives(self):
+        if self.calls is not None and next(self.calls, None) is None:
+            raise Killed
+
+    def transact(self, writes, expires_at):
+        self._lives()
+        return super().transact(writes, expires_at)
+
+    def read_state(self, keys, *, consistent=False):
+        self._lives()
+        return super().read_state(keys, consistent=consistent)
+
+    def read_entries(self, wanted):
+        self._lives()
+        return super().read_entries(wanted)
+
+
+def state_after(app, folder, name, records, size, dies=None):
+    """Rows and wakes of a state file after a replay in batches of so many records; with ``dies``, a generator of
+    chances, its process is killed and the replay run again until it ends.
+    """
+    (folder / "records.jsonl").write_text("".join(json.dumps(each) + "\n" for each in records))
+    newest = int(records[-1]["dynamodb"]["ApproximateCreationDateTime"])
+    for deaths in count():
+        with closing(Mortal(app, folder / name)) as engine:
+            settings, files = Settings(), RecordedFiles([str(folder / "records.jsonl")], digested=True)
+            runtime = Runtime(app, engine, settings, pause=lambda _: None)
+            replay = Replay(
+                runtime, Origins(app.source_tables, settings), batch_records=size, put_sources=engine.put_sources
+            )
+            replay.until = moment_microseconds(at(newest - START + BEHIND_SECONDS))
+            if dies and deaths < DEATHS_MAX:
+                engine.calls = iter(range(dies.randrange(CALLS_BEFORE_DEATH)))
+            try:
+                assert replay.process(files, ReplayCursor(app, settings, engine, files)).clean
+            except Killed:
+                continue
+            engine.calls = None
+            rows = [
+                {key: value for key, value in row.items() if key != STAMP and not key.startswith("_sf")}
+                for table in app.tables.values()
+                for row in engine.items(table)
+            ]
+            wakes = [
+                each.wake.position
+                for route in app.routes
+                if route.asks_time
+                for partition in partitions(app.name, route.name)
+                for each in listed(runtime, route, partition, BEFORE_ALL_WAKES, moment_microseconds(at(10**8)))
+            ]
+            return rows, wakes, deaths
+    raise AssertionError
+
+
+def same_end_after_kills(handler, folder, seeds):
+    app, deaths = made(handler), 0
+    for seed in seeds:
+        records, choose = records_of(seed), random.Random(seed)
+        clean = state_after(app, folder, f"clean-{seed}.db", records, 12)
+        *killed, died = state_after(app, folder, f"killed-{seed}.db", records, choose.choice((1, 3, 5)), choose)
+        assert killed == [*clean[:2]], f"seed {seed}"
+        deaths += died
+    return deaths
+
+
+@pytest.mark.parametrize("handler", [*EACH, timers])
+def test_a_replay_that_is_killed_anywhere_goes_on_and_ends_as_one_that_was_not(handler, tmp_path):
+    assert same_end_after_kills(handler, tmp_path, range(KILLED)) > 0
+
+
+@pytest.mark.ci
+@pytest.mark.parametrize("handler", [*EACH, timers])
+def test_more_replays_that_are_killed_end_as_those_that_were_not(handler, tmp_path):
+    same_end_after_kills(handler, tmp_path, range(200, 200 + KILLED_CI))
 
 
 @pytest.mark.parametrize("handler", FOLDED)
