@@ -56,7 +56,6 @@ from streamfold.deploy.diagnosis import (
 from streamfold.deploy.functions import DeployedFunction, Deployment, Sort
 from streamfold.deploy.permissions import Place
 from streamfold.deploy.table_names import by_own_role
-from streamfold.derivations.derivation import fans_out
 from streamfold.engines.keys import key_attributes
 from streamfold.engines.protocol import NamedTable
 from streamfold.errors import SettingsError, manual
@@ -105,8 +104,7 @@ class Doctor(Look):
         """All lines: of each function and its mappings, then of the tables and the state."""
         for function in self.functions:
             yield from self._function_lines(function)
-        if any(map(fans_out, self.app.routes)):
-            yield from judged(self.app.name, {"queue": lambda: moments.behind_queue(self.app, self.functions)})
+        yield from moments.queue_lines(self.app, self.functions)
         settings = [found for each in self.functions if (found := _readable(each)) is not None]
         for name in {**self.app.source_tables, **self.app.tables}:
             for role, own in by_role(settings, name):

@@ -6,7 +6,7 @@ from collections.abc import Iterator, Sequence
 from streamfold.app import App
 from streamfold.deploy import rules
 from streamfold.deploy.deployed import DYNAMODB, SQS, Account, LiveFunction, NotThere
-from streamfold.deploy.diagnosis import BY_SCHEDULE, Diagnosis, bad, good
+from streamfold.deploy.diagnosis import BY_SCHEDULE, Diagnosis, DoctorLine, bad, good, judged
 from streamfold.derivations.derivation import fans_out
 from streamfold.errors import SettingsError, manual
 from streamfold.lambda_entry.queue import WAKE
@@ -48,6 +48,11 @@ def _event(text: str) -> object:
         return json.loads(text)
     except ValueError:
         return None
+
+
+def queue_lines(app: App, functions: Sequence[LiveFunction]) -> Iterator[DoctorLine]:
+    if any(map(fans_out, app.routes)):
+        yield from judged(app.name, {"queue": lambda: behind_queue(app, functions)})
 
 
 def behind_queue(app: App, functions: Sequence[LiveFunction]) -> Diagnosis:
