@@ -100,6 +100,14 @@ def test_verify_folds_rows_with_the_parts_behind_it_and_finds_a_lost_record():
     assert sorted(each.what for each in found.different) == ["extra", "missing"]
 
 
+def test_a_second_look_at_the_row_of_an_absent_root_gathers_its_parts_again():
+    shop = filled(rows_of_orders)
+    backfilled(shop)
+    shop.line("lost", "2")
+    (found,) = RowsVerifier(shop.runtime(), shop.app.routes, live=True).verify().different
+    assert (found.what, found.expected["lines"]) == ("different", 2)
+
+
 def totals_and_states(router):
     """Rows that a view makes as the parts of others."""
     total = Key("ORDER#{order_id}", "TOTAL#{kind}")

@@ -215,6 +215,18 @@ def visit_referrers(works: Sequence[Work], finishing: Finishing) -> tuple[Outcom
     return outcome, referrers.deferred(changes_of)
 
 
+def visit_all_referrers(work: Work, version: str, finishing: Finishing) -> Outcome:
+    """Visits the items that refer to one, whatever has changed in it, or begins a fan-out that does.
+
+    version: of the change that takes the place of a record, if ``work`` has none.
+    """
+    changes = work.changes or (synthetic_change(work.item, version),)
+    outcome, deferred = visit_referrers([work._replace(changes=changes)], finishing)
+    if deferred:  # documents, which are asked for
+        outcome += finished(work.route, deferred, finishing._replace(runtime=replace(finishing.runtime, outside=True)))
+    return outcome
+
+
 def visit_for(
     referrers: Referrers, asked: Mapping[Referrer, Sequence[Work]], finishing: Finishing, *, one_name: bool = False
 ) -> Outcome:

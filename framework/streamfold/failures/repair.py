@@ -5,13 +5,13 @@ Kinds without a ledger repair by themselves.
 """
 
 from collections.abc import Collection, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from decimal import localcontext
 from typing import TYPE_CHECKING, NamedTuple
 
 from streamfold.batch.process import check_application
 from streamfold.batch.steps import images
-from streamfold.batch.visits import VisitedItem, Visits, VisitTimes, synthetic_change
+from streamfold.batch.visits import VisitedItem, Visits, VisitTimes
 from streamfold.commit.outcome import explained
 from streamfold.commit.pending import NamedRows, PendingWork, clear_pending
 from streamfold.derivations.derivation import Finishing, Work, contributing, derivation, derived
@@ -108,18 +108,13 @@ class Repair:
 
     def _by_referrers(self, work: Work, version: str) -> Repaired:
         """Visits the items that refer to this one, whatever has changed in it. A dry run counts a write for each."""
-        from streamfold.batch.referrers import finished, listed, visit_referrers  # few applications have them
+        from streamfold.batch.referrers import listed, visit_all_referrers  # few applications have them
 
         item, route = work.item, work.route
         if self.dry_run:
             return Repaired(item, route.name, written=len(listed(self.runtime, route, item, route.inline)))
         self._check()
-        changes = work.changes or (synthetic_change(item, version),)
-        finishing = self._finishing(PendingWork())
-        outcome, deferred = visit_referrers([work._replace(changes=changes)], finishing)
-        if deferred:  # documents, which are asked for
-            sending = finishing._replace(runtime=replace(self.runtime, outside=True))
-            outcome += finished(route, deferred, sending)
+        outcome = visit_all_referrers(work, version, self._finishing(PendingWork()))
         wrong = next((failed.error for failed in outcome.failed), None)
         tally = outcome.tally(route.name)
         return Repaired(item, route.name, tally.written, tally.removed, error=wrong, handed_on=tally.handed_on > 0)

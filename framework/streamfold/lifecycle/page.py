@@ -163,15 +163,18 @@ class Pages:
         """Reconciles these items with their sources. Raises ``EngineError`` if sources or state cannot be read."""
         report = PageReport()
         with localcontext(EXACT):
-            ledgers, works = self._wanted(items, report)
+            ledgers, works, referents = self._wanted(items, report)
             self._ledgers(ledgers, report)
             self._others(works, report)
+            if referents:
+                self._referrers(referents, report)
         return report
 
-    def _wanted(self, items: Iterable[ItemKey], report: PageReport) -> tuple[list[VisitedItem], list[Work]]:
-        """The handlers to visit by ledger item, and the work of kinds without a ledger."""
+    def _wanted(self, items: Iterable[ItemKey], report: PageReport) -> tuple[list[VisitedItem], list[Work], list[Work]]:
+        """The handlers to visit by ledger item, the work of kinds without a ledger, and that of referents."""
         ledgers: dict[tuple[ItemKey, str], dict[str, RoutedFields]] = {}
         works: list[Work] = []
+        referents: list[Work] = []
         for item in dict.fromkeys(items):
             is_read, others = False, list[Work]()
             for each, fields in self.runtime.application.listeners(item):
@@ -179,10 +182,12 @@ class Pages:
                 if route.name not in self.handlers or not derivation(route).reconciles:
                     continue
                 if each.role == REFERENT:
-                    continue  # each of the items that refer to it is reconciled with both
-                if route.kind.contributes:
-                    # A root that is there is reconciled by itself.
-                    if each.role == SOURCE or route.optional:
+                    if not self.sources_only:  # else each of the items that refer to it is reconciled by itself
+                        referents.append(Work(route, item, each.role, fields, ()))
+                        is_read = True
+                elif route.kind.contributes:
+                    # A root that is there is reconciled by itself, unless a part of it alone is repaired.
+                    if each.role == SOURCE or route.optional or not self.sources_only:
                         source, own = visited_for(route, item, each.role, fields) or (item, fields)
                         ledgers.setdefault((source, route.group), {})[route.name] = route, own
                         is_read = True
@@ -190,7 +195,7 @@ class Pages:
                     others.append(Work(route, item, each.role, fields, ()))
             report.items += bool(is_read or others)
             works += others
-        return [VisitedItem(*key, [*visited.values()]) for key, visited in ledgers.items()], works
+        return [VisitedItem(*key, [*visited.values()]) for key, visited in ledgers.items()], works, referents
 
     def _ledgers(self, wanted: Sequence[VisitedItem], report: PageReport) -> None:
         """Visits items, and writes the differences."""
@@ -288,6 +293,17 @@ class Pages:
             ]
             kind = derivation(own[0].route)
             self._count(kind.reconcile_all(scanned, self._finishing(PendingWork())), report)
+
+    def _referrers(self, works: Sequence[Work], report: PageReport) -> None:
+        """Visits the items that refer to repaired ones: the record of a referent may be lost."""
+        from streamfold.batch.referrers import listed, visit_all_referrers  # few applications have them
+
+        for work in works:
+            number = len(listed(self.runtime, work.route, work.item, work.route.inline))
+            report.written += number
+            report.uncompared += number
+            if number and not self.dry_run:
+                self._count(visit_all_referrers(work, BEFORE_ALL, self._finishing(PendingWork())), report)
 
     def _kept_items(self, keys: Sequence[StateKey]) -> list[ItemKey]:
         """The items for which kinds without a ledger keep these state items."""

@@ -34,7 +34,7 @@ from streamfold.records.change import ItemKey, image_of, item_key
 from streamfold.records.images import hidden
 from streamfold.records.values import EXACT, WIDE, Number, alike, decode, is_zero, sortable
 from streamfold.routes.application import Application
-from streamfold.routes.route import Route
+from streamfold.routes.route import SOURCE, Route
 from streamfold.runtime import MICROSECONDS, Runtime
 from streamfold.settings import Settings
 from streamfold.writes.guarded import RowKey
@@ -345,8 +345,10 @@ class RowsVerifier:
 
     def _leads_to(self, item: ItemKey, image: StoredItem, schema: Schema, only: Collection[RowKey]) -> bool:
         """Whether an item may contribute to one of these rows, also through a chain, or a handler raises on it."""
-        own = [(route, fields) for route, fields in self.app.sources(item) if route in self.routes]
-        if any(route.planned_from_ledger for route, _ in own):  # its rows depend on its referents, or the time
+        read = [(each, fields) for each, fields in self.app.listeners(item) if each.route in self.routes]
+        own = [(each.route, fields) for each, fields in read if each.role == SOURCE]
+        # Rows depend on referents, parts or the time. A part stands for its root, which may not exist.
+        if any(route.planned_from_ledger for route, _ in own) or any(each.route.optional for each, _ in read):
             return True
         made = (derived(route, image_of(image), fields, schema) for route, fields in own)
         return any(

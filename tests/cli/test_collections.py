@@ -1,0 +1,128 @@
+"""Commands on an application whose rows are made of an item, of the items of its partition, and of lists of others."""
+
+from contextlib import closing
+
+import pytest
+
+from streamfold.engines import EmbeddedEngine
+from streamfold.records.values import encode
+from tests.helpers.records import item
+
+SHOP = """
+from streamfold import App, Count, Every, Key, Lookup, Newest, Router, Row
+
+ORDER, LINE = Key("ORDER#{order_id}", "META"), Key("ORDER#{order_id}", "LINE#{sku}")
+USER, LOGIN = Key("USER#{user_id}", "META"), Key("USER#{user_id}", "LOGIN#{at}")
+TAG = Key("TAG#{tag}", "META")
+
+router = Router()
+
+
+@router.view(ORDER, into=Key("STATE#{state}", "ORDERS"), parts=[Every(LINE, reads=["shipped"])])
+def states(order, parts):
+    return Row(state="open" if any(not each["shipped"] for each in parts(LINE)) else "shipped", orders=Count())
+
+
+@router.index(USER, into=Key("LOCKED#{user_id}", "LOGINS"), parts=[Newest(LOGIN, 2)], optional=True)
+def locked(user, parts, user_id):
+    return Row(known=user is not None, last=[each["ok"] for each in parts(LOGIN)])
+
+
+@router.index(ORDER, into=Key("TAGGED#{order_id}", "TAGS"), lookup={"tags": Lookup(TAG, tag="tags", many=True)})
+def tagged(order, tags):
+    return Row(names=[tag["name"] for tag in tags])
+
+
+app = App("shop", routers=[router])
+"""
+
+
+class Shop:
+    """A folder with the application, and a state of its records."""
+
+    def __init__(self, folder, source):
+        self.folder, self.source = folder, source
+        folder.app(SHOP)
+        put = source.put
+        self.records = [
+            put("TAG#a", "META", name="Alpha"),
+            put("TAG#b", "META", name="Beta"),
+            put("ORDER#1", "META", tags=["b", "a"]),
+            put("ORDER#1", "LINE#tea", shipped=False),
+            put("ORDER#1", "LINE#cup", shipped=True),
+            put("ORDER#2", "META", tags=["a"]),
+            put("ORDER#2", "LINE#tea", shipped=True),
+            put("USER#u", "META", name="ada"),
+            *(put("USER#u", f"LOGIN#{number}", ok=number % 2 == 0) for number in range(4)),
+            *(put("USER#v", f"LOGIN#{number}", ok=False) for number in range(2)),
+        ]
+        ran = self.replay()
+        assert ran.code == 0, ran.err
+
+    def replay(self, *more):
+        return self.folder.run("replay", self.folder.records(*self.records), "--state", "state.db", "--fresh", *more)
+
+    def lose(self, partition, sort, **attributes):
+        """An item changes, or goes without attributes, and the record is lost."""
+        with closing(EmbeddedEngine(self.folder.load().tables.values(), "state.db")) as engine:
+            image = encode(item(partition, sort, **attributes))["M"] if attributes else None
+            engine.put_sources([(("main", partition, sort), image, "9" * 40)])
+
+    def run(self, *arguments):
+        return self.folder.run(*arguments, "--state", "state.db")
+
+    def row(self, key):
+        found = self.folder.rows("--state", "state.db").get(key)
+        return found and {name: value for name, value in found.items() if name not in ("PK", "SK")}
+
+
+@pytest.fixture
+def shop(folder, source):
+    return Shop(folder, source)
+
+
+LOST = {
+    "a part": (("ORDER#2", "LINE#tea", False), "STATE#open / ORDERS", {"orders": {"N": "2"}}),
+    "a part of an absent root": (
+        ("USER#v", "LOGIN#2", True),
+        "LOCKED#v / LOGINS",
+        {"known": {"BOOL": False}, "last": {"L": [{"BOOL": False}, {"BOOL": True}]}},
+    ),
+    "a referent of a list": (
+        ("TAG#a", "META", "New"),
+        "TAGGED#1 / TAGS",
+        {"names": {"L": [{"S": "Beta"}, {"S": "New"}]}},
+    ),
+}
+ATTRIBUTES = {"LINE": "shipped", "LOGIN": "ok", "META": "name"}
+
+
+@pytest.fixture(params=LOST)
+def lost(request, shop):
+    """A shop that lost the record of an item; the item's key, the row that is wrong, and what the row should show."""
+    (partition, sort, value), row, expected = LOST[request.param]
+    shop.lose(partition, sort, **{ATTRIBUTES[sort.partition("#")[0]]: value})
+    assert shop.row(row) != expected
+    return shop, (partition, sort), row, expected
+
+
+def test_a_repair_of_what_lost_its_record_corrects_the_rows_made_with_it(lost):
+    shop, key, row, expected = lost
+    planned = shop.run("repair", "--key", *key, "--dry-run")
+    assert (planned.code, "Nothing was written" in planned.out) == (0, True), planned.err
+    assert shop.row(row) != expected
+    ran = shop.run("repair", "--key", *key)
+    assert (ran.code, shop.row(row)) == (0, expected), ran.err
+    assert shop.run("verify", "--full").code == 0
+
+
+@pytest.mark.parametrize("what", ["verify", "verify --full --repair", "rebuild states locked tagged"])
+def test_what_a_lost_record_left_is_found_and_corrected(lost, what):
+    shop, _, row, expected = lost
+    ran = shop.run(*what.split())
+    assert ran.code == (0 if what.startswith("rebuild") else 1), ran.out
+    if what == "verify":
+        assert ", 1 different," in ran.out or ", 2 different," in ran.out
+    else:
+        assert shop.row(row) == expected
+        assert shop.run("verify", "--full").code == 0
