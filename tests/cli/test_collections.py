@@ -1,5 +1,6 @@
 """Commands on an application whose rows are made of an item, of the items of its partition, and of lists of others."""
 
+import json
 from contextlib import closing
 
 import pytest
@@ -126,3 +127,57 @@ def test_what_a_lost_record_left_is_found_and_corrected(lost, what):
     else:
         assert shop.row(row) == expected
         assert shop.run("verify", "--full").code == 0
+
+
+def test_explain_names_the_parts_of_a_root_and_what_it_refers_to(shop):
+    ran = shop.run("explain", "--item", "ORDER#1", "META")
+    assert ran.code == 0
+    assert (
+        "  parts    2 of ORDER#{order_id} / LINE#{sku}, of which shipped counts: ORDER#1 / LINE#cup, ORDER#1 / LINE#tea"
+        in ran.out.splitlines()
+    )
+    assert "  refers   TAG#b / META" in ran.out.splitlines()
+    found = {
+        each["handler"]: each
+        for each in json.loads(shop.run("explain", "--item", "ORDER#1", "META", "--json").out)["handlers"]
+    }
+    assert [each["key"]["SK"]["S"] for each in found["states"]["parts"][0]["read"]] == ["LINE#cup", "LINE#tea"]
+    assert [each["key"]["PK"]["S"] for each in found["tagged"]["refers_to"]] == ["TAG#b", "TAG#a"]
+
+
+def test_explain_names_few_of_many_parts(shop):
+    for number in range(12):
+        shop.lose("ORDER#1", f"LINE#{number:02}", shipped=True)
+    (line,) = (each for each in shop.run("explain", "--item", "ORDER#1", "META").out.splitlines() if "  parts" in each)
+    assert (line.count("LINE#"), line.endswith("ORDER#1 / LINE#09, and 4 more")) == (11, True)
+
+
+@pytest.mark.parametrize(
+    ("key", "expected"),
+    [
+        (("ORDER#1", "LINE#tea"), "states (view) gathers it into ORDER#1 / META"),
+        (
+            ("ORDER#9", "LINE#tea"),
+            "states (view) gathers it into ORDER#9 / META, which does not exist: nothing is made of it",
+        ),
+        (("USER#u", "LOGIN#0"), "locked (index) gathers it into USER#u / META, not among the newest 2"),
+        (("USER#u", "LOGIN#3"), "locked (index) gathers it into USER#u / META, among the newest 2"),
+        (("USER#v", "LOGIN#0"), "locked (index) gathers it into USER#v / META, which does not exist"),
+        (("TAG#a", "META"), "tagged (index) looks it up for 2 items: ORDER#1 / META, ORDER#2 / META"),
+    ],
+)
+def test_explain_says_what_a_part_or_a_referent_is_read_for(shop, key, expected):
+    ran = shop.run("explain", "--item", *key)
+    assert (ran.code, expected in ran.out.splitlines()) == (0, True), ran.out
+    found = json.loads(shop.run("explain", "--item", *key, "--json").out)
+    (said,) = found.get("gathered_into") or found["looked_up_by"]
+    assert said["handler"] == expected.split()[0]
+    if "newest 2" in expected:
+        assert said["read"] is ("not among" not in expected)
+
+
+def test_explain_says_why_the_parts_of_a_root_cannot_be_read(shop, monkeypatch):
+    monkeypatch.setattr("streamfold.commit.collections.PARTS_MAX", 1)
+    ran = shop.run("explain", "--item", "ORDER#1", "LINE#tea")
+    assert "gathers it into ORDER#1 / META: Unprocessable: view 'states' would gather over 1 parts" in ran.out
+    assert shop.run("explain", "--item", "ORDER#1", "META").code == 1

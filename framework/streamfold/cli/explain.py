@@ -2,12 +2,19 @@
 make of an item.
 """
 
-from collections.abc import Iterator, Mapping, Sequence
-from contextlib import closing
+from collections.abc import Iterator, Mapping
 from itertools import chain
 from typing import Any, NamedTuple
 
 from streamfold.cli import shell
+from streamfold.cli.explain_item import (
+    contribution_object,
+    contribution_texts,
+    explained_object,
+    item_lines,
+    waiting_lines,
+    waiting_records,
+)
 from streamfold.cli.history import item_of_row
 from streamfold.cli.items import (
     command_key,
@@ -18,24 +25,18 @@ from streamfold.cli.items import (
     name_text,
     note_absent,
     read_keys,
-    row_object,
-    row_text,
     text,
     typed_item,
     typed_keys,
     values_text,
 )
-from streamfold.cli.output import SHOWN_MAX, Grid, Note, Printed, Report, counted
+from streamfold.cli.output import SHOWN_MAX, Grid, Printed, Report, counted
 from streamfold.cli.session import Session
 from streamfold.derivations.derivation import derivation, deriving_onto_items
 from streamfold.derivations.expected import ExplainedRow
 from streamfold.errors import SettingsError, joined_key, printable
-from streamfold.failures.failed_records import open_location
-from streamfold.failures.waiting_of_item import WaitingOfItem, is_of_item, waiting_of_item
 from streamfold.keys.table import DERIVED, is_writers
-from streamfold.ledger.contribution import Contribution, RowContribution, SourceEntries
-from streamfold.lifecycle.buckets import GONE, PENDING, REFUSED, UNREAD
-from streamfold.lifecycle.explain import Explaining, ItemExplained, entry_values, explain_item, time_of
+from streamfold.lifecycle.explain import Explaining, entry_values, explain_item, time_of
 from streamfold.lifecycle.row_sources import Contributor, RowExplained, explain_row, row_routes
 from streamfold.lifecycle.unseen import ENTRIES, MISSING
 from streamfold.records.change import ItemKey, image_of
@@ -44,15 +45,6 @@ from streamfold.records.values import alike, encode
 from streamfold.routes.application import Application
 from streamfold.routes.route import Route
 from streamfold.writes.guarded import RowKey
-
-DELTAS = {
-    PENDING: "is pending: the rows do not have it yet",
-    REFUSED: "is refused by a row",
-    UNREAD: "is damaged",
-    GONE: "is gone: the rows have it",
-}
-"""What a delta's status means for the item that added by it."""
-AGREEMENT = {True: "agrees", False: "differs", None: ""}
 
 
 @shell.command(
@@ -90,11 +82,12 @@ def explain(opened: Session) -> Report:
     a feed, show its post and its edge, with the versions that the row was made of. With --index, show the item and the
     parts that the document with the id PARTITION is made of, and the number of the run that wrote it.
 
-    With --item, compare the rows that each handler makes of an item now with the rows that the state holds of it. Of a
-    handler without rows in the state, show what it did for the item's newest change that the state knows: whether it
-    was applied or called, and the id of its message. With --parked, show each record of the item that waits to be
-    redriven: its sequence number, the handler, the error, and the id of the request that failed, by which the log of
-    the function is searched.
+    With --item, compare the rows that each handler makes of an item now with the rows that the state holds of it, and
+    name the items that it refers to and its parts. Of a part, show the roots that gather it; of an item that others
+    look up, show these. Of a handler without rows in the state, show what it did for the item's newest change that the
+    state knows: whether it was applied or called, and the id of its message. With --parked, show each record of the
+    item that waits to be redriven: its sequence number, the handler, the error, and the id of the request that failed,
+    by which the log of the function is searched.
 
     If a handler owns the row, the row's key names the item. For Max, Top and similar aggregates, and for unique rows,
     the entries below the row name the items. All other items are found by reading the whole state: a local state is
@@ -133,12 +126,12 @@ def explain(opened: Session) -> Report:
         found = explain_item(by, item)
         note_absent(by.engine, item)
         differs = any(each.agrees is False or each.error is not None for each in found)
-        lines, shown_object = _item_lines(by, item, found), _item_object(by, item, found)
+        lines, shown_object = item_lines(by, item, found), explained_object(by, item, found)
         if given.parked is None:
             return Report(lines, shown_object, differs)
-        waiting = _waiting(opened, item)
+        waiting = waiting_records(opened, item)
         shown_object["waiting"] = {**waiting._asdict(), "records": [each._asdict() for each in waiting.records]}
-        return Report(chain(lines, _waiting_lines(waiting)), shown_object, differs or bool(waiting.records))
+        return Report(chain(lines, waiting_lines(waiting)), shown_object, differs or bool(waiting.records))
     if (found_row := explained_row(by, partition, sort)) is not None:
         return Report(_explained_lines(found_row), _explained_object(by.app, found_row), not found_row.agrees)
     if (shown := item_shown(by, partition, sort, scan=scan)) is not None:
@@ -146,32 +139,6 @@ def explain(opened: Session) -> Report:
         return Report(_shown_lines(by, shown), _shown_object(by, shown), differs)
     row = explain_row(by, _row(by, partition, sort), scan=scan)
     return Report(_row_lines(by, row), _row_object(by, row), not row.agrees)
-
-
-def _waiting(opened: Session, item: ItemKey) -> WaitingOfItem:
-    """The failed records of an item at the location of ``--parked``."""
-    with closing(open_location(opened.given.parked)) as documents:
-        return waiting_of_item(documents, is_of_item(opened.app, opened.settings, item))
-
-
-def _waiting_lines(found: WaitingOfItem) -> Iterator[Printed]:
-    if found.records:
-        yield "\nFailed records of the item that wait to be redriven:"
-    else:
-        yield "\nNo failed record of the item waits there."
-    for each in found.records[:SHOWN_MAX]:
-        who = f"handler {each.handler}" if each.handler else "a batch; its log lines name the handler"
-        tries = "" if each.attempts is None else f"  after {counted(each.attempts, 'attempt')}"
-        yield printable(f"  sequence {each.sequence or '-'}  {who}{tries}  at {each.at or '-'}")
-        yield printable(f"    request  {each.request_id or '-'}")
-        yield printable(f"    why      {each.why}")
-        yield printable(f"    in       {each.location}")
-    if (hidden_count := len(found.records) - SHOWN_MAX) > 0:
-        yield f"... and {hidden_count:,} more; --json has them all."
-    if found.ranges:
-        hold = f"{counted(found.ranges, 'document')} hold{'s' * (found.ranges == 1)}"
-        yield f"{hold} sequence numbers alone, whose records may be of the item: redrive reads the stream."
-    yield from (Note(printable(f"Not read: {each}")) for each in found.unread[:SHOWN_MAX])
 
 
 def _row(by: Explaining, partition: str, sort: str | None) -> RowKey:
@@ -196,119 +163,6 @@ def _row(by: Explaining, partition: str, sort: str | None) -> RowKey:
         raise SettingsError(f"{name} is the key of an item, and of no derived row: explain it with --item.")
     templates = ", ".join(dict.fromkeys(key.template for route in app.routes for key in route.into))
     raise SettingsError(f"No handler writes a row {name}: expected PARTITION and SORT of {templates}.")
-
-
-def _item_lines(by: Explaining, item: ItemKey, found: Sequence[ItemExplained]) -> Iterator[Printed]:
-    """The rows that each handler makes of an item, and the rows that the state holds of it."""
-    yield item_text(item)
-    for each in found:
-        agreement = AGREEMENT[each.agrees]
-        if each.error is not None:
-            agreement = printable(f"raises {type(each.error).__name__}: {each.error}")
-        elif not each.route.kind.contributes:
-            agreement = "keeps nothing of an item in the ledger"
-        yield f"\n{each.route.name} ({each.route.kind}) {agreement}".rstrip()
-        if not each.route.kind.contributes:
-            if each.change:
-                yield f"  version  {each.version}  {each.change}"
-            continue
-        at = time_of(each.version)
-        yield f"  version  {each.version or '-'}{f'  at {at}' if at else ''}"
-        yield from _beside_lines(each)
-        for delta in each.deltas:
-            yield printable(f"  delta    {delta.name} {DELTAS[delta.status]}{f': {delta.why}' if delta.why else ''}")
-        for what, rows, other in (("now", each.expected, each.stored), ("stored", each.stored, each.expected)):
-            lines = [
-                _contributed_text(row, given, entry_values(by, each.route, item, row, given), other.get(row, given))
-                for row, given in rows.items()
-            ]
-            if what == "stored" or each.error is None:
-                yield "\n".join(f"  {what:7}  {line}" for line in lines or ["nothing"])
-
-
-def _beside_lines(each: ItemExplained) -> Iterator[str]:
-    """What an item refers to, and until when it waits."""
-    yield from (f"  refers   {item_text(referent)}" for referent in each.references)
-    if each.again_at is not None:
-        handler = each.route.kind.calls_once(each.route)
-        what = f"looked at for {handler}" if handler else "derived again"
-        yield f"  waits    {what} at {each.again_at}, at the latest"
-    if each.called_for is not None:
-        yield f"  called   {each.route.kind.calls_once(each.route)} for {each.called_for}"
-
-
-def _item_object(by: Explaining, item: ItemKey, found: Sequence[ItemExplained]) -> dict[str, Any]:
-    def contributions(route: Route, rows: Contribution) -> list[dict[str, Any]]:
-        return [
-            {"row": row_object(by.app, row), **_contribution_object(by, route, item, row, given)}
-            for row, given in rows.items()
-        ]
-
-    handlers = [
-        {
-            "handler": each.route.name,
-            "kind": str(each.route.kind),
-            "agrees": each.agrees,
-            "version": each.version or None,
-            "at": time_of(each.version) if each.version else None,
-            "error": None if each.error is None else f"{type(each.error).__name__}: {each.error}",
-            "now": contributions(each.route, each.expected),
-            "stored": contributions(each.route, each.stored),
-            **({"change": each.change} if each.change else {}),
-            **({"derived_again_at": each.again_at} if each.again_at else {}),
-            **({"called_for": each.called_for} if each.called_for else {}),
-            **(
-                {"deltas": [{"delta": of.name, "status": of.status, "why": of.why} for of in each.deltas]}
-                if each.deltas
-                else {}
-            ),
-        }
-        for each in found
-    ]
-    return {**item_object(by.app, item), "handlers": handlers}
-
-
-def contribution_text(rows: Contribution, other: Contribution) -> str:
-    """A contribution in one line. Values that only entries or the row hold are named without their value.
-
-    other: the contribution that it is compared with.
-    """
-    return "; ".join(_contributed_text(row, given, {}, other.get(row, given)) for row, given in rows.items())
-
-
-def _contributed_text(
-    row: RowKey, given: RowContribution, entries: Mapping[str, Sequence[Any]], other: RowContribution
-) -> str:
-    return f"{row_text(row)}  {'  '.join(contribution_texts(given, entries, other))}".rstrip()
-
-
-def contribution_texts(
-    given: RowContribution, entries: Mapping[str, Sequence[Any]], other: RowContribution
-) -> list[str]:
-    def listed(name: str, held: SourceEntries) -> str:
-        """Entries; with their order and number if the other side has a different one."""
-        differs = name in other.ordered and other.ordered[name].ordering != held.ordering
-        head, values = f"{name_text(name) or 'the row'}{f' by {held.ordering}' * differs}", entries.get(name, ())
-        return f"{head}: {', '.join(map(text, values))}" if values else f"{head} (entries)"
-
-    amounts = [f"{name_text(name)} {amount:+}" for name, amount in sorted(given.amounts.items())]
-    plain = [f"{name_text(name)}={text(value)}" for name, value in sorted((given.plain or {}).items())]
-    names = [f"{name_text(name)} (plain)" for name in given.names] if given.plain is None else []
-    ordered = [listed(name, held) for name, held in given.ordered.items()]
-    is_whole = given.digest and given.plain is None and not (names or ordered)
-    return [*amounts, *plain, *names, *ordered, *(["(a whole row)"] if is_whole else [])]
-
-
-def _contribution_object(
-    by: Explaining, route: Route, item: ItemKey | None, row: RowKey, given: RowContribution
-) -> dict[str, Any]:
-    entries = entry_values(by, route, item, row, given)
-    return {
-        "adds": encode(given.amounts)["M"],
-        "plain": sorted(given.names) if given.plain is None else encode(given.plain)["M"],
-        "entries": {name: encode(values)["L"] for name, values in entries.items()},
-        "orderings": {name: held.ordering for name, held in given.ordered.items()},
-    }
 
 
 def _row_lines(by: Explaining, found: RowExplained) -> Iterator[Printed]:
@@ -356,7 +210,7 @@ def _contributions(by: Explaining, found: RowExplained) -> list[dict[str, Any]]:
             "item": None if each.item is None else item_object(by.app, each.item),
             "version": each.version,
             "at": time_of(each.version),
-            **_contribution_object(by, each.route, each.item, found.row, each.contribution),
+            **contribution_object(by, each.route, each.item, found.row, each.contribution),
         }
         for each in found.contributors
     ]

@@ -9,7 +9,7 @@ from typing import Any, NamedTuple
 
 from streamfold.app import App
 from streamfold.cli import session, shell
-from streamfold.cli.explain import contribution_texts
+from streamfold.cli.explain_item import contribution_texts
 from streamfold.cli.history import all_rows, changes_text
 from streamfold.cli.items import derived_items, item_text, key_values, values_text
 from streamfold.cli.output import counted, note

@@ -7,7 +7,7 @@ from typing import Any, NamedTuple
 
 from streamfold.app import App
 from streamfold.cli import repair, shell
-from streamfold.cli.explain import contribution_text
+from streamfold.cli.explain_item import contribution_text
 from streamfold.cli.items import item_object, item_text
 from streamfold.cli.jobs import followed_chains
 from streamfold.cli.output import BOTH, Printed, Report, counted, difference_lines, item_progress, warn

@@ -5,11 +5,13 @@ from collections.abc import Callable, Iterator, Sequence
 from datetime import UTC, datetime
 from typing import Any, NamedTuple, TypeVar
 
+from streamfold.batch.referrers import listed
 from streamfold.commit.referents import Asked, LookedUp, look_up
 from streamfold.commit.transactions import filled
 from streamfold.derivations.derivation import derivation, derived
 from streamfold.derivations.expected import KnownChange
 from streamfold.engines.protocol import Engine, StoredItem
+from streamfold.errors import ItemFault
 from streamfold.ledger.contribution import (
     Contribution,
     LedgerItem,
@@ -17,6 +19,7 @@ from streamfold.ledger.contribution import (
     SourceEntries,
     moments_of,
     partition,
+    referrer,
     sort_key_of,
     source_text,
     stored_references,
@@ -29,11 +32,13 @@ from streamfold.ledger.state_keys import ledger_key, source_of
 from streamfold.ledger.step import Step, moments_after
 from streamfold.lifecycle.buckets import DeltaOfItem, deltas_of
 from streamfold.records.change import ItemKey, Version, image_of
+from streamfold.records.images import Image
 from streamfold.records.kinesis import LABEL, MICROSECONDS
 from streamfold.records.values import decode
 from streamfold.routes.application import Application
-from streamfold.routes.parts import PART
-from streamfold.routes.route import REFERENT, Route
+from streamfold.routes.parts import PART, DeclaredPart, RootImage
+from streamfold.routes.roots import root_of
+from streamfold.routes.route import REFERENT, Fields, Route
 from streamfold.runtime import Runtime
 from streamfold.settings import Settings
 from streamfold.writes.guarded import RowKey, StateKey
@@ -97,6 +102,13 @@ def entries_in_ledger(app: Application, engine: Engine, ledgers: Sequence[StateK
     return EntriesInLedger(lives, {entry.row for entry in named if entry.key not in found})
 
 
+class PartsRead(NamedTuple):
+    """The parts of one key that a handler reads for a root."""
+
+    part: DeclaredPart
+    items: Sequence[ItemKey]  # in the order of their sort keys
+
+
 class ItemExplained(NamedTuple):
     """The contribution that a handler makes of an item now, and the stored one."""
 
@@ -111,6 +123,7 @@ class ItemExplained(NamedTuple):
     change: str = ""  # what a handler without a ledger did for the newest change that the state knows, in words
     moments: str = ""  # that the handler asks for now, as the ledger stores them
     stored_moments: str = ""
+    parts: Sequence[PartsRead] = ()  # of a root
 
     @property
     def again_at(self) -> str | None:
@@ -131,6 +144,25 @@ class ItemExplained(NamedTuple):
             return None
         expected = stored_text(as_stored(self.stored, self.expected), self.references, self.moments)
         return expected == stored_text(self.stored, self.stored_references, self.stored_moments)
+
+
+class GatheredInto(NamedTuple):
+    """A handler that gathers an item as a part."""
+
+    route: Route
+    root: ItemKey
+    has_root: bool
+    newest: int  # the number of last parts that the handler reads; 0 for all
+    is_read: bool  # the item is among them
+    error: Exception | None = None  # why the parts cannot be read
+
+
+class LookedUpBy(NamedTuple):
+    """A handler that looks an item up."""
+
+    route: Route
+    referrers: Sequence[ItemKey]  # the first items that refer to it
+    has_more: bool
 
 
 class Explaining(NamedTuple):
@@ -167,6 +199,52 @@ def explain_item(by: Explaining, item: ItemKey) -> list[ItemExplained]:
             for each in explained
         ]
     return [each._replace(deltas=[delta for delta in deltas if delta.handler == each.route.name]) for each in explained]
+
+
+REFERRERS_MAX = 1_000
+"""Items that refer to an explained one, and that are counted."""
+
+
+def explain_roots(by: Explaining, item: ItemKey) -> list[GatheredInto]:
+    """The handlers that gather an item, each with the root that the item is a part of."""
+    return [
+        _gathered_into(by, each.route, item, fields)
+        for each, fields in by.app.listeners(item)
+        if each.role == PART and each.route.kind.contributes
+    ]
+
+
+def _gathered_into(by: Explaining, route: Route, item: ItemKey, fields: Fields) -> GatheredInto:
+    root, own = root_of(route, fields)
+    image = image_of(by.engine.read_source(root))
+    (found,) = look_up(Runtime(by.app, by.engine, Settings()), [Asked(route, root, image, own)], notes=False)
+    read, error = _parts_read(route, found.image)
+    newest = max(each.newest for each in route.parts if each.key.takes(item))
+    return GatheredInto(route, root, bool(image), newest, any(item in each.items for each in read), error)
+
+
+def _parts_read(route: Route, image: Image) -> tuple[Sequence[PartsRead], Exception | None]:
+    """The parts that a handler gets with a root, or why there are none; nothing where the handler is not called."""
+    if not isinstance(image, RootImage):
+        return (), None
+    with ItemFault() as fault:
+        _, parts = image.given
+        return [
+            PartsRead(each, [(each.key.table.name, *each.key.compose(one.key)) for one in parts(each.key)])
+            for each in route.parts
+        ], None
+    return (), fault.error
+
+
+def explain_referrers(by: Explaining, item: ItemKey) -> list[LookedUpBy]:
+    """The handlers that look an item up, each with the items that refer to it."""
+    runtime, found = Runtime(by.app, by.engine, Settings()), []
+    for each, _ in by.app.listeners(item):
+        if each.role == REFERENT:
+            texts = listed(runtime, each.route, item, REFERRERS_MAX + 1)
+            items = sorted(map(referrer, texts[:REFERRERS_MAX]), key=str)
+            found.append(LookedUpBy(each.route, items, len(texts) > REFERRERS_MAX))
+    return found
 
 
 def _of_change(route: Route, change: KnownChange, engine: Engine) -> str:
@@ -235,4 +313,5 @@ def _explained(by: Explaining, asked: Asked, held: LedgerItem) -> ItemExplained:
         stored_references(text),
         moments=moments_after(step, text),
         stored_moments=moments_of(text),
+        parts=_parts_read(route, found.image)[0],
     )
