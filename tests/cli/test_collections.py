@@ -1,6 +1,7 @@
 """Commands on an application whose rows are made of an item, of the items of its partition, and of lists of others."""
 
 import json
+import re
 from contextlib import closing
 
 import pytest
@@ -181,3 +182,25 @@ def test_explain_says_why_the_parts_of_a_root_cannot_be_read(shop, monkeypatch):
     ran = shop.run("explain", "--item", "ORDER#1", "LINE#tea")
     assert "gathers it into ORDER#1 / META: Unprocessable: view 'states' would gather over 1 parts" in ran.out
     assert shop.run("explain", "--item", "ORDER#1", "META").code == 1
+
+
+def test_routes_mark_what_a_change_of_a_part_reads(shop):
+    found = {each["handler"]: each for each in shop.folder.run("routes", "--json").objects()}
+    assert {name: each.get("reads") for name, each in found.items()} == {
+        "states": "every part",
+        "locked": "the newest parts, also without the item",
+        "tagged": None,
+    }
+    assert found["tagged"]["lookups"] == ["tags: main: TAG#{tag} / META, tag=each of tags"]
+    assert "states  (reads every part, view, guard ledger" in shop.folder.run("routes").out
+
+
+def test_the_graph_draws_parts_and_referents(shop):
+    drawn = shop.folder.run("graph").out
+    names = {name: node for node, name in re.findall(r'(n\d+)[(\[]+"([^"<]+)', drawn)}
+    for key, arrow, handler in (
+        ("ORDER#{order_id} / LINE#{sku}", "-->", "states"),
+        ("USER#{user_id} / LOGIN#{at}", "-->", "locked"),
+        ("TAG#{tag} / META", "-.->", "tagged"),
+    ):
+        assert f"{names[key]} {arrow} {names[handler]}" in drawn

@@ -29,11 +29,12 @@ TEMPLATES_SHOWN_MAX = 12
 READERS: dict[str, Callable[[str], Any]] = {"S": str, "N": decode_number, "B": b64decode}
 """Readers of a key on the command line, by the type of the key attribute."""
 COLUMNS = (
-    *("sources", "parts", "lookups", "handler", "group", "kind", "targets", "guard", "calls", "on_error"),
+    *("sources", "parts", "reads", "lookups", "handler", "group", "kind", "targets", "guard", "calls", "on_error"),
     *("partial_since", "declared_at"),
 )
 DEFAULTS = {
     "parts": None,
+    "reads": None,
     "lookups": None,
     "calls": None,
     "group": GROUP,
@@ -42,6 +43,7 @@ DEFAULTS = {
 }
 """A column is not printed if every handler has this value: a terminal is narrow."""
 WORDS = {
+    "reads": "reads ",
     "group": "group ",
     "guard": "guard ",
     "calls": "calls ",
@@ -87,8 +89,9 @@ def settings(_: Session) -> Report:
     shell.json_flag("Print one JSON object a line."),
 )
 def routes(opened: Session) -> Report:
-    """Show each handler: its sources, document parts or edges of a feed, group, kind, targets, guard, the policy for a
-    failing record, and the file and line of its declaration. A column is left out if all handlers have its default.
+    """Show each handler: its sources, parts or edges of a feed, which of its parts a change of one reads, group, kind,
+    targets, guard, the policy for a failing record, and the file and line of its declaration. A column is left out if
+    all handlers have its default.
 
     With a state, the command also shows which handlers are partial, and since when. A partial handler may have missed
     items: it was added to a state that others had written, or older code without it ran (STREAMFOLD_OLDER_CODE).

@@ -104,11 +104,8 @@ def described(app: Application, route: Route) -> dict[str, Any]:
         "on_error": str(route.policy),
         "declared_at": os.path.relpath(route.declared_at),
         **({"parts": [_part_text(route, each.key) for each in others]} if others else {}),
-        **(
-            {"lookups": [each.removeprefix(LOOKUP) for each in route.stored_lookups if each.startswith(LOOKUP)]}
-            if route.stored_lookups
-            else {}
-        ),
+        **({"reads": _reads_text(route)} if route.parts else {}),
+        **({"lookups": [*_lookup_texts(route)]} if route.stored_lookups else {}),
         **({"looks_up_rows_of_its_items": makers} if makers else {}),
     }
 
@@ -116,6 +113,28 @@ def described(app: Application, route: Route) -> dict[str, Any]:
 def _part_text(route: Route, key: Key) -> str:
     newest = next((part.newest for part in route.parts if part.key == key), 0)
     return template_text(key) + (f", the newest {newest}" if newest else "")
+
+
+def _reads_text(route: Route) -> str:
+    """Whether a change of a part reads all parts, which grows with them, and whether the item may be absent."""
+    newest = sum(1 for part in route.parts if part.newest)
+    text = (
+        "every part"
+        if not newest
+        else "the newest parts"
+        if newest == len(route.parts)
+        else "every part, of other keys the newest"
+    )
+    return f"{text}, also without the item" if route.optional else text
+
+
+def _lookup_texts(route: Route) -> Iterator[str]:
+    many = {each.stored_name: each.many for each in route.lookups if each.many is not None}
+    for text in route.stored_lookups:
+        if text.startswith(LOOKUP):
+            key, comma, taken = text.removeprefix(LOOKUP).rpartition(", ")
+            name = many.get(text, "")
+            yield key + comma + (taken.removesuffix(f" many {name}").replace("=", "=each of ") if name else taken)
 
 
 def _other_subscriptions(route: Route) -> list[Subscription]:

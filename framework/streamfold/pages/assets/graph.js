@@ -155,8 +155,9 @@ function showFrame(number) {
   byId("frame").scrollTo(x * zoom, y * zoom);
 }
 
-const HEADINGS = { kind: "Kind", group: "Group", sources: "Reads", parts: "Reads too", lookups: "Looks up",
-  targets: "Writes", guard: "Guard", calls: "Calls", write_units: "Write units per record", on_error: "On error",
+const HEADINGS = { kind: "Kind", group: "Group", sources: "Reads", parts: "Reads too",
+  reads: "A change of a part reads", lookups: "Looks up", targets: "Writes", guard: "Guard", calls: "Calls",
+  write_units: "Write units per record", on_error: "On error",
   looks_up_rows_of_its_items: "Looks up rows that these handlers make of its own items", declared_at: "Declared at" };
 function panelOf(node) {
   const list = make("dl");
