@@ -175,6 +175,7 @@ class SendingPace:
         self.emptying: dict[str, int] = {}  # steps since a handler left a row empty (commit.emptying)
         self._calm = True
         self.sharing: Sharing = Sharing()
+        self.parts_read: int = 0  # items that were read as parts since ``take_parts_read``
 
     def actions(self, most: int) -> int:
         """Writes of one transaction, where a store or a setting allows ``most``."""
@@ -208,6 +209,11 @@ class SendingPace:
         """The writes of a transaction now, and the number of conflicts since the last call."""
         conflicts, self.conflicts = self.conflicts, 0
         return self._most, conflicts
+
+    def take_parts_read(self) -> int:
+        """The number of items that were read as parts since the last call."""
+        read, self.parts_read = self.parts_read, 0
+        return read
 
 
 ROWS_SHARED_MAX = 10_000

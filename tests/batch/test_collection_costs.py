@@ -3,6 +3,7 @@
 import pytest
 
 from streamfold import App, Count, Key, Newest, Router, Row
+from streamfold.batch.process import process_changes
 from streamfold.commit import collections
 from streamfold.lifecycle.page import Pages
 from tests.batch.test_collections import LINE, ORDER, ROWS, SHIPMENT, Shop, shop_of
@@ -31,6 +32,13 @@ def test_a_change_of_a_part_costs_the_reads_of_its_collection(lines, read):
     assert written == 4
     requests, _, written = shop.counted(shop.line("00001", price=2, text=text[1:] + "y"))
     assert (requests, written) == (6 if lines == 1_000 else 5, 1)
+
+
+def test_the_parts_that_a_change_reads_are_counted():
+    shop, text = filled(10)
+    run = shop.runtime()
+    report = process_changes(run, [shop.line("00001", price=2, text=text)])
+    assert (report.failures, run.pace.take_parts_read(), run.pace.take_parts_read()) == ([], 10, 0)
 
 
 def test_a_hundred_roots_of_ten_parts_in_a_batch_cost_two_requests_each():

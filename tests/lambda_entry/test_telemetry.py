@@ -235,6 +235,14 @@ def test_deltas_are_counted_once_and_shared_rows_as_long_as_they_are_known(capsy
     assert not {*SHARED} & {*line, *metrics}
 
 
+def test_parts_are_counted_once_and_batches_that_read_none_have_no_such_metric(capsys, monkeypatch):
+    pace = SendingPace()
+    pace.parts_read = 7
+    for printed in observed(capsys, pace, monkeypatch):
+        assert printed["parts_read"] == 7
+    assert all("parts_read" not in printed for printed in observed(capsys, pace, monkeypatch))
+
+
 def test_failures_of_one_cause_are_one_line_of_the_log_and_hide_no_other_handler(capsys):
     many = [
         Failure(str(n), f"ORDER#{n}", "daily", HandlerError(f"row {redacted(n)} has {n} bytes")) for n in range(678)

@@ -277,6 +277,7 @@ def observation(app: App, settings: Settings) -> Observation:
 def _metrics(function: DeployedFunction, of_batch: int, settings: Settings) -> int:
     """The metrics of a function, each name once. Those of deltas come only where functions meet at rows."""
     if function.sort == STREAM:
+        of_batch += any(route.parts for route in function.routes)
         return of_batch + (OF_HANDLER * len(function.routes) if settings.observe_handlers else 0)
     return len(OPEN_METRICS) + len(WORKED_METRICS) if function.sort == QUEUE else len(SAMPLE_METRICS)
 

@@ -93,6 +93,8 @@ class Collections:
         calls = ((item, partial(read_ranges, self.runtime.engine, ranges_of(self.routes[item]))) for item in some)
         for item, answer in in_slots(self.runtime.slots, calls):
             self.read[item] = answer
+            if not isinstance(answer, Exception):
+                self.runtime.pace.parts_read += sum(each.number for each in answer.values())
 
     def _warn(self, route: Route, found: Mapping[PartRange, ReadRange]) -> None:
         if all(each.newest for each in route.parts):

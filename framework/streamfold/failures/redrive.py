@@ -142,6 +142,8 @@ class Redrive:
             if (item := item_of_record(parked.record, self.runtime.application.tables)) is not None:
                 yield from self._visited(reported, item)
                 return
+            if not VERSION.fullmatch(str(parked.version)):
+                raise RecordError(f"It was parked as {shown(parked.version)}: expected EPOCH/LABEL/SEQUENCE.")
             change = with_own_version(self._origins_of(parked).change(parked.record))
             if change.identity_text != parked.version:
                 raise RecordError(f"It was parked as {parked.version}, and its record is {change.identity_text}.")
@@ -151,7 +153,10 @@ class Redrive:
         yield from self._change(place, change, parked.handler)
 
     def _visited(self, reported: Redriven, item: ItemKey) -> Iterable[Redriven]:
-        """Repairs an item on which the handler raised when a change of its referent visited it."""
+        """Repairs an item on which the handler raised when a change of its referent or part, or a moment, visited it.
+
+        The version of its document only names the visit: a root, for example, has one name whichever part changed.
+        """
         self._check()
         (route,) = (each for each in self.runtime.application.routes if each.name == reported.handler)
         if why := self._left_out(route):
@@ -163,8 +168,6 @@ class Redrive:
         return [_of_repair(reported, repaired, ()) for repaired in found]
 
     def _check_parked(self, parked: Parked) -> None:
-        if not VERSION.fullmatch(str(parked.version)):
-            raise RecordError(f"It was parked as {shown(parked.version)}: expected EPOCH/LABEL/SEQUENCE.")
         app = self.runtime.application
         if parked.application != app.name:
             raise RecordError(

@@ -34,6 +34,8 @@ from streamfold.runtime import SendingPace, Sharing
 from streamfold.settings import Settings
 
 NAMESPACE = "streamfold"
+PARTS_READ = "parts_read"
+"""The metric of batches that read parts of collections. The others have none: CloudWatch bills each name."""
 SECONDS_SUFFIX = "_seconds"
 """Ends the name of a metric that is no count."""
 FUNCTION_VARIABLE = "AWS_LAMBDA_FUNCTION_NAME"
@@ -114,6 +116,7 @@ def batch_numbers(batch: Processed, pace: SendingPace, settings: Settings) -> Nu
         "transaction_conflicts": conflicts,
         "transaction_actions": min(actions, settings.chunk_actions),
         **of_shared_rows(pace.sharing),
+        **({PARTS_READ: read} if (read := pace.take_parts_read()) else {}),
         "rows_written": sum(tally.written for tally in report.tallies.values()),
         "batch_seconds": round(batch.seconds, 3),
         "requests": batch.consumed.requests,
