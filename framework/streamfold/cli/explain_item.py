@@ -71,28 +71,23 @@ def item_lines(by: Explaining, item: ItemKey, found: Sequence[ItemExplained]) ->
             ]
             if what == "stored" or each.error is None:
                 yield "\n".join(f"  {what:7}  {line}" for line in lines or ["nothing"])
-    yield from _root_lines(explain_roots(by, item))
-    yield from _referrer_lines(explain_referrers(by, item))
+    yield from _read_for_lines(explain_roots(by, item), explain_referrers(by, item))
 
 
-def _root_lines(found: Sequence[GatheredInto]) -> Iterator[str]:
-    """The roots that an item is a part of."""
-    for each in found:
+def _read_for_lines(roots: Sequence[GatheredInto], referrers: Sequence[LookedUpBy]) -> Iterator[str]:
+    """Whose part an item is, and which items refer to it."""
+    for each in roots:
         text = f"\n{each.route.name} ({each.route.kind}) gathers it into {item_text(each.root)}"
         if not each.has_root:
             text += ", which does not exist" + ("" if each.route.optional else ": nothing is made of it")
         elif each.newest:
             text += f", {'' if each.is_read else 'not '}among the newest {each.newest}"
         yield printable(f"{text}: {type(each.error).__name__}: {each.error}") if each.error else text
-    for root in dict.fromkeys(each.root for each in found):
+    for root in dict.fromkeys(each.root for each in roots):
         yield f"The rows are those of the root: streamfold explain --item {command_key(root)}"
-
-
-def _referrer_lines(found: Sequence[LookedUpBy]) -> Iterator[str]:
-    """The items that refer to an item."""
-    for each in found:
-        number = f"{counted(len(each.referrers), 'item')}{' and more' if each.has_more else ''}"
-        yield f"\n{each.route.name} ({each.route.kind}) looks it up for {number}{_some(each.referrers)}"
+    for one in referrers:
+        number = f"{counted(len(one.referrers), 'item')}{' and more' if one.has_more else ''}"
+        yield f"\n{one.route.name} ({one.route.kind}) looks it up for {number}{_some(one.referrers)}"
 
 
 def _some(items: Sequence[ItemKey]) -> str:
@@ -153,7 +148,7 @@ def explained_object(by: Explaining, item: ItemKey, found: Sequence[ItemExplaine
 
 
 def _beside_object(by: Explaining, item: ItemKey) -> dict[str, Any]:
-    """The roots that an item is a part of, and the items that refer to it; nothing of other items."""
+    """The same as JSON; no name for an item that nobody reads beside another."""
     gathered = [
         {
             "handler": each.route.name,
@@ -220,7 +215,7 @@ def contribution_object(
 
 
 def waiting_records(opened: Session, item: ItemKey) -> WaitingOfItem:
-    """The failed records of an item at the location of ``--parked``."""
+    """What is parked where the command line says, as far as ``item`` is concerned."""
     with closing(open_location(opened.given.parked)) as documents:
         return waiting_of_item(documents, is_of_item(opened.app, opened.settings, item))
 

@@ -19,8 +19,7 @@ from streamfold.errors import ItemFault, Unprocessable
 from streamfold.ledger.contribution import BEFORE_ALL
 from streamfold.records.change import Change, ItemKey
 from streamfold.records.values import EXACT
-from streamfold.routes.parts import PART
-from streamfold.routes.roots import root_of
+from streamfold.routes.application import Listener
 from streamfold.routes.route import REFERENT, SOURCE, Route
 from streamfold.runtime import Runtime
 
@@ -79,18 +78,21 @@ class Repair:
             route = each.route
             if reconciled_by_item(route) and (handlers is None or route.name in handlers):
                 with localcontext(EXACT):
-                    found.append(self._repaired(Work(route, item, each.role, fields, changes), version))
+                    found.append(self._repaired(each, Work(route, item, each.role, fields, changes), version))
         return found
 
-    def _repaired(self, work: Work, version: str) -> Repaired:
+    def _repaired(self, listener: Listener, work: Work, version: str) -> Repaired:
         """The result for one handler, with the error that prevented it."""
         with ItemFault() as fault:  # an error that is not the item's own ends the repair
             if work.role == REFERENT:
                 return self._by_referrers(work, version)
-            if work.role == PART and work.route.kind.contributes:  # a version of the part says nothing of its root
-                root, fields = root_of(work.route, work.fields)
-                return self._by_visit(Work(work.route, root, SOURCE, fields, ()), BEFORE_ALL)
-            return self._by_visit(work, version) if work.route.kind.contributes else self._by_kind(work)
+            if not work.route.kind.contributes:
+                return self._by_kind(work)
+            visited, fields = listener.visited(work.item, work.fields)
+            if visited == work.item:
+                return self._by_visit(work, version)
+            # Of a part: its version and its images say nothing of its root.
+            return self._by_visit(Work(work.route, visited, SOURCE, fields, ()), BEFORE_ALL)
         assert fault.error is not None
         return Repaired(work.item, work.route.name, error=explained(work.route, fault.error))
 

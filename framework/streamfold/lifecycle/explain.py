@@ -37,8 +37,7 @@ from streamfold.records.kinesis import LABEL, MICROSECONDS
 from streamfold.records.values import decode
 from streamfold.routes.application import Application
 from streamfold.routes.parts import PART, DeclaredPart, RootImage
-from streamfold.routes.roots import root_of
-from streamfold.routes.route import REFERENT, Fields, Route
+from streamfold.routes.route import REFERENT, Route
 from streamfold.runtime import Runtime
 from streamfold.settings import Settings
 from streamfold.writes.guarded import RowKey, StateKey
@@ -206,21 +205,19 @@ REFERRERS_MAX = 1_000
 
 
 def explain_roots(by: Explaining, item: ItemKey) -> list[GatheredInto]:
-    """The handlers that gather an item, each with the root that the item is a part of."""
-    return [
-        _gathered_into(by, each.route, item, fields)
-        for each, fields in by.app.listeners(item)
-        if each.role == PART and each.route.kind.contributes
-    ]
-
-
-def _gathered_into(by: Explaining, route: Route, item: ItemKey, fields: Fields) -> GatheredInto:
-    root, own = root_of(route, fields)
-    image = image_of(by.engine.read_source(root))
-    (found,) = look_up(Runtime(by.app, by.engine, Settings()), [Asked(route, root, image, own)], notes=False)
-    read, error = _parts_read(route, found.image)
-    newest = max(each.newest for each in route.parts if each.key.takes(item))
-    return GatheredInto(route, root, bool(image), newest, any(item in each.items for each in read), error)
+    """Who has an item as a part: handlers with a ledger, each with its root, read as its visits do."""
+    runtime, roots = Runtime(by.app, by.engine, Settings()), []
+    for each, fields in by.app.listeners(item):
+        route = each.route
+        if each.role != PART or not route.kind.contributes:
+            continue
+        root, own = each.visited(item, fields)
+        image = image_of(by.engine.read_source(root))
+        (found,) = look_up(runtime, [Asked(route, root, image, own)], notes=False)
+        read, error = _parts_read(route, found.image)
+        newest = max(part.newest for part in route.parts if part.key.takes(item))
+        roots.append(GatheredInto(route, root, bool(image), newest, any(item in some.items for some in read), error))
+    return roots
 
 
 def _parts_read(route: Route, image: Image) -> tuple[Sequence[PartsRead], Exception | None]:
@@ -237,7 +234,7 @@ def _parts_read(route: Route, image: Image) -> tuple[Sequence[PartsRead], Except
 
 
 def explain_referrers(by: Explaining, item: ItemKey) -> list[LookedUpBy]:
-    """The handlers that look an item up, each with the items that refer to it."""
+    """Who looks an item up, by backlinks, and for which first items."""
     runtime, found = Runtime(by.app, by.engine, Settings()), []
     for each, _ in by.app.listeners(item):
         if each.role == REFERENT:

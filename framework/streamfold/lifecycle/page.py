@@ -29,7 +29,6 @@ from streamfold.ledger.step import Step
 from streamfold.lifecycle.sources import ItemKeys, lower_bound
 from streamfold.records.change import ItemKey
 from streamfold.records.values import EXACT, to_json
-from streamfold.routes.roots import visited_for
 from streamfold.routes.route import REFERENT, SOURCE, Route
 from streamfold.runtime import Runtime
 from streamfold.settings.limits import ACTIONS_MAX
@@ -186,9 +185,8 @@ class Pages:
                         referents.append(Work(route, item, each.role, fields, ()))
                         is_read = True
                 elif route.kind.contributes:
-                    # A root that is there is reconciled by itself, unless a part of it alone is repaired.
-                    if each.role == SOURCE or route.optional or not self.sources_only:
-                        source, own = visited_for(route, item, each.role, fields) or (item, fields)
+                    if each.is_run_over or not self.sources_only:  # a repair of a part alone visits its root
+                        source, own = each.visited(item, fields)
                         ledgers.setdefault((source, route.group), {})[route.name] = route, own
                         is_read = True
                 elif each.role == SOURCE or not self.sources_only or derivation(route).reconciles_all_roles:

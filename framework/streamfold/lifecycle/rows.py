@@ -347,7 +347,7 @@ class RowsVerifier:
         """Whether an item may contribute to one of these rows, also through a chain, or a handler raises on it."""
         read = [(each, fields) for each, fields in self.app.listeners(item) if each.route in self.routes]
         own = [(each.route, fields) for each, fields in read if each.role == SOURCE]
-        # Rows depend on referents, parts or the time. A part stands for its root, which may not exist.
+        # Rows depend on referents, parts or the time. The part of an absent root leads to the root's row.
         if any(route.planned_from_ledger for route, _ in own) or any(each.route.optional for each, _ in read):
             return True
         made = (derived(route, image_of(image), fields, schema) for route, fields in own)

@@ -18,8 +18,7 @@ from streamfold.records.change import ItemKey, Version
 from streamfold.records.envelope import KINESIS
 from streamfold.records.kinesis import LABEL, MICROSECONDS
 from streamfold.routes.application import Application, unknown_handler
-from streamfold.routes.parts import PART
-from streamfold.routes.route import REFERENT, Route
+from streamfold.routes.route import Route
 from streamfold.settings import Settings
 from streamfold.writes.guarded import StateKey
 
@@ -186,14 +185,7 @@ class ItemKeys:
 
     def reads(self, item: ItemKey) -> bool:
         """Whether one of the handlers reads an item."""
-        # A referent is not reconciled itself: each item that refers to it is read by itself. Nor is a part, unless its
-        # root may be absent.
-        return any(
-            each.route in self.routes
-            and each.role != REFERENT
-            and (each.role != PART or each.route.optional or not each.route.kind.contributes)
-            for each, _ in self.app.listeners(item)
-        )
+        return any(each.route in self.routes and each.is_run_over for each, _ in self.app.listeners(item))
 
     def _of_table(self, key: ItemKey) -> ItemKey | None:
         return key if self.reads(key) else None

@@ -13,7 +13,9 @@ from streamfold.keys.table import MAIN, KeyType, Table, check_variables, is_name
 from streamfold.records.change import Change, ItemKey
 from streamfold.records.values import RawImage
 from streamfold.routes.checks import chained, checked_routes, keys_of
-from streamfold.routes.route import SOURCE, Fields, Route, Target, may_expire
+from streamfold.routes.parts import PART
+from streamfold.routes.roots import root_of
+from streamfold.routes.route import REFERENT, SOURCE, Fields, Route, Target, may_expire
 
 
 def unknown_handler(message: str, name: str, known: Iterable[str]) -> SettingsError:
@@ -85,6 +87,21 @@ class Listener(NamedTuple):
     route: Route
     role: str
     called: bool
+
+    @property
+    def is_run_over(self) -> bool:
+        """Whether a run over all items derives items again in this role.
+
+        A referent is passed over: each item that refers to it is read by itself. So is a part, unless its root may be
+        absent.
+        """
+        if self.role == PART and self.route.kind.contributes:
+            return self.route.optional
+        return self.role != REFERENT
+
+    def visited(self, item: ItemKey, fields: Fields) -> tuple[ItemKey, Fields]:
+        """The root in place of a part, and else the item itself; each with the fields of its key."""
+        return root_of(self.route, fields) if self.role == PART else (item, fields)
 
 
 class DispatchEntry(NamedTuple):

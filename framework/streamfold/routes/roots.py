@@ -5,8 +5,8 @@ from collections.abc import Iterable
 from streamfold.errors import DeclarationError
 from streamfold.keys.key import check_in_partition
 from streamfold.records.change import Change, ItemKey
-from streamfold.routes.parts import PART, DeclaredPart
-from streamfold.routes.route import REFERENT, Fields, Route
+from streamfold.routes.parts import DeclaredPart
+from streamfold.routes.route import Fields, Route
 
 
 def root_of(route: Route, fields: Fields) -> tuple[ItemKey, Fields]:
@@ -14,16 +14,6 @@ def root_of(route: Route, fields: Fields) -> tuple[ItemKey, Fields]:
     (source,) = route.sources
     own = {name: fields[name] for name in source.types}
     return (source.table.name, *source.compose(own)), own
-
-
-def visited_for(route: Route, item: ItemKey, role: str, fields: Fields) -> tuple[ItemKey, Fields] | None:
-    """The item that is visited for another, with the fields of its key: of a source its own, of a part its root.
-
-    None for a referent: backlinks name the items that refer to it.
-    """
-    if role == PART:
-        return root_of(route, fields)
-    return None if role == REFERENT else (item, fields)
 
 
 def changed_parts(route: Route, item: ItemKey) -> list[DeclaredPart]:
