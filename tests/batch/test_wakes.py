@@ -204,6 +204,20 @@ def test_a_handler_that_parks_parks_the_item_and_deletes_the_wake():
     assert [each.record["visited"]["Keys"]["PK"] for each in parking.parked] == [{"S": "TICKET#1"}]
 
 
+def test_a_process_that_dies_while_it_parks_leaves_the_wake():
+    class Dying(Parking):
+        def park(self, document):
+            raise Dies
+
+    app, _ = raising(on_error="park")
+    desk = Desk(app, parking=Dying())
+    desk.ticket(1, 60)
+    desk.now += 60
+    with pytest.raises(Dies):
+        desk.sweep()
+    assert desk.wakes() == {"raises": [at(60)]}
+
+
 def test_an_item_that_cannot_be_parked_keeps_its_wake():
     app, _ = raising(on_error="park")
     desk = Desk(app)
@@ -296,6 +310,20 @@ def test_a_refused_step_asks_again_at_the_time_that_was_stored_meanwhile(desk):
     desk.now = START + 50
     assert desk.process(second, store=between_calls(desk, "transact", by_a_clock_that_is_right)) == []
     assert desk.rows("TEAM") == {"TEAM#a": {"tickets": 1}}
+
+
+def test_a_step_that_was_planned_before_a_visit_does_not_land_behind_it(desk):
+    desk.ticket(1, 60)
+    second = desk.write("TICKET#1", status="open", team="a", due_at=at(60), note=1)
+
+    def visited_by_a_clock_that_is_right():
+        desk.now = START + 60
+        desk.sweep()
+        desk.now = START + 50
+
+    desk.now = START + 50
+    assert desk.process(second, store=between_calls(desk, "transact", visited_by_a_clock_that_is_right)) == []
+    assert (desk.wakes(), desk.rows("TEAM")) == ({}, {"TEAM#a": {"tickets": 1}})
 
 
 def test_a_clock_that_is_a_year_ahead_is_that_of_the_store_and_five_seconds(desk):

@@ -7,16 +7,23 @@ from unittest.mock import patch
 
 from streamfold.batch import wakes as visiting
 from streamfold.batch.lookups import StepsWithReferents
+from streamfold.batch.report import Report
 from streamfold.batch.visits import Visits
-from streamfold.batch.wakes import AtWakes, PresentTime, PutOff
+from streamfold.batch.wakes import AtWakes, PresentTime, PutOff, WakeVisits
+from streamfold.engines import MemoryEngine
 from streamfold.ledger import step, wakes
 from streamfold.ledger.contribution import LedgerItem, moments_of
+from streamfold.ledger.state_keys import is_wake
 from streamfold.ledger.wakes import Times, Waits, wake_key, wake_writes
+from streamfold.replay.replay import Replay
 from streamfold.runtime import MICROSECONDS, Runtime
-from streamfold.writes.guarded import DeleteState, PutState
+from streamfold.writes.guarded import DeleteState, LedgerWrite, PutState, Refused
+from tests.helpers.changed_writes import on_writes
+from tests.helpers.woken import Checking
 from tests.mutants.registry import mutant
 
 TESTS, REPAIRS = "tests/batch/test_wakes.py::", "tests/lifecycle/test_time_of_items.py::"
+REPLAYS = "tests/replay/test_time_passes.py::"
 OF_THREAD = local()
 """What a visit read too early."""
 
@@ -48,6 +55,145 @@ def _() -> Iterator[None]:
         return Waits(times.came, self.wake if stays else times.next)
 
     with patch.object(Waits, "after", kept):
+        yield
+
+
+def puts_wake(write: Any) -> bool:
+    return isinstance(write, PutState) and is_wake(write.key)
+
+
+def drops_wake(write: Any) -> bool:
+    return isinstance(write, DeleteState) and is_wake(write.key)
+
+
+def _in_two(first: Callable[[Any], bool]) -> Any:
+    """A transaction sent as two: first the writes for which this holds."""
+    whole = Checking.transact
+
+    def sent(self: Checking, writes: Any, expires_at: int) -> Any:
+        for some in ([each for each in writes if first(each)], [each for each in writes if not first(each)]):
+            refused = whole(self, some, expires_at) if some else None
+            if refused is not None:
+                reasons = dict(zip([each.key for each in some], refused.reasons, strict=True))
+                return Refused(tuple(reasons.get(each.key) for each in writes))
+        return None
+
+    return patch.object(Checking, "transact", sent)
+
+
+@mutant("a wake is put before its transaction", None, tests=TESTS + "test_a_moment_that_is_to_come_has_a_wake")
+def _() -> Iterator[None]:
+    with _in_two(puts_wake):
+        yield
+
+
+@mutant("a wake is put behind its transaction", None, tests=TESTS + "test_a_moment_that_is_to_come_has_a_wake")
+def _() -> Iterator[None]:
+    with _in_two(lambda write: not puts_wake(write)):
+        yield
+
+
+@mutant(
+    "the old wake is deleted behind its transaction",
+    None,
+    tests=TESTS + "test_a_moment_that_moves_to_earlier_moves_the_wake",
+)
+def _() -> Iterator[None]:
+    with _in_two(lambda write: not drops_wake(write)):
+        yield
+
+
+@mutant(
+    "a step that asks for the time is conditioned on its version, not on the revision",
+    None,
+    tests=TESTS + "test_a_step_that_was_planned_before_a_visit_does_not_land_behind_it",
+)
+def _() -> Iterator[None]:
+    def changed(holds: Any) -> Any:
+        def ledger_holds(write: LedgerWrite, item: Any) -> bool:
+            if write.revision is None or write.fence or not item:
+                return bool(holds(write, item))
+            return all(item.get(part.handler + ".v", "") < part.version for part in write.contributions)
+
+        return ledger_holds
+
+    with on_writes(LedgerWrite, guard=changed):
+        yield
+
+
+@mutant("wakes have a time to live", None, tests=TESTS + "test_wakes_have_no_time_to_live")
+def _() -> Iterator[None]:
+    after = MemoryEngine._after
+
+    def expiring(self: MemoryEngine, write: Any, local: Any, expires_at: int) -> Any:
+        found = after(self, write, local, expires_at)
+        return {**found, "ttl": expires_at} if puts_wake(write) else found
+
+    with patch.object(MemoryEngine, "_after", expiring):
+        yield
+
+
+@mutant(
+    "an item is parked behind the transaction that deletes its wake",
+    None,
+    tests=TESTS + "test_a_process_that_dies_while_it_parks_leaves_the_wake",
+)
+def _() -> Iterator[None]:
+    with_ledger = WakeVisits._with_ledger
+
+    def afterwards(self: WakeVisits, wakes: Any) -> Any:
+        triage, later = self.triage, list[Any]()
+        self.triage = later.append  # type: ignore[assignment]
+        outcome = with_ledger(self, wakes)
+        self.triage = triage
+        for failed in later:
+            triage(failed)
+        return outcome
+
+    with patch.object(WakeVisits, "_with_ledger", afterwards):
+        yield
+
+
+@mutant(
+    "a parked item's wake is deleted, and its ledger item still names it",
+    None,
+    tests=TESTS + "test_a_handler_that_parks_parks_the_item_and_deletes_the_wake",
+)
+def _() -> Iterator[None]:
+    beside = step._beside
+
+    def named(application: str, own: Any, item: Any, text: str, **more: Any) -> Any:
+        found = beside(application, own, item, text, **more)
+        is_parked = own.keeps_rows and own.times is not None and own.times.next is None
+        return found._replace(moments=Waits.of(text).text) if is_parked else found
+
+    with patch.object(step, "_beside", named):
+        yield
+
+
+@mutant(
+    "chains are not run to their end before the next moment",
+    None,
+    tests=REPLAYS + "test_rows_at_the_end_are_the_same_for_every_size_of_batches",
+)
+def _() -> Iterator[None]:
+    with patch.object(visiting, "run_chains", lambda runtime, stream: Report()):
+        yield
+
+
+@mutant(
+    "a replay works off no wakes before the records of a batch",
+    None,
+    tests=REPLAYS + "test_handlers_are_called_at_their_own_moments_whatever_the_size_of_batches",
+)
+def _() -> Iterator[None]:
+    work_off = Replay._work_off
+
+    def behind(self: Replay, batch: Any = (), until: int | None = None) -> None:
+        if not batch:
+            work_off(self, batch, until)
+
+    with patch.object(Replay, "_work_off", behind):
         yield
 
 
