@@ -20,7 +20,7 @@ QUICK := keys records routes ledger commit derivations read
 
 # Parts of the framework that no function runs: tests/project/test_build.py compares them with what functions import.
 NOT_DEPLOYED := $(addprefix streamfold/,cli deploy failures pages proofs starter testing __main__.py engines/memory.py \
-	derivations/feed/verified.py derivations/publish/prices.py \
+	derivations/feed/verified.py \
 	$(patsubst %,replay/%.py,costs mismatches replay stream) \
 	$(patsubst %,lifecycle/%.py,adoption diff other_rows retire row_repair \
 		row_sources rows search unseen))

@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Any, ClassVar
 from streamfold.derivations.derivation import CountedWord, Planned
 from streamfold.derivations.on.kind import OnChanges
 from streamfold.derivations.publish.options import (
+    ACTIONS,
     NOT_PUBLISHED,
     SENT_BEFORE,
     check_destinations,
@@ -98,12 +99,17 @@ class Publish(OnChanges):
         return Sending(finishing).send(each for each in deferred if isinstance(each, Message))
 
     def process_calls(self, route: Route) -> Permissions:
-        from streamfold.derivations.publish.deployed import process_calls
+        from streamfold.derivations.calls import STATE, Permission, Place, dynamodb
 
-        return process_calls(route)
+        options = published_of(route)
+        destination = Place("destination", str(options.to))
+        calls = frozenset(Permission(action, destination) for action in ACTIONS[options.to.service])
+        if options.large is not None:
+            calls |= {Permission("s3:PutObject", Place("large data", options.large))}
+        return calls | dynamodb(STATE, "BatchGetItem", "PutItem") if options.once else calls
 
     def expected(self, route: Route, history: History) -> Expected:
-        from streamfold.derivations.publish.expected import expected
+        from streamfold.derivations.publish.local import expected
 
         return expected(route, history)
 
@@ -116,12 +122,12 @@ class Publish(OnChanges):
         return explained_message(route, change, engine)
 
     def found_outside(self, route: Route, location: Any) -> dict[RowKey, dict[str, Any]]:
-        from streamfold.derivations.publish.expected import found_outside
+        from streamfold.derivations.publish.local import found_outside
 
         return found_outside(route, location)
 
     def first_appearances(self, route: Route, location: Any) -> Sequence[ItemVersion]:
-        from streamfold.derivations.publish.expected import first_appearances
+        from streamfold.derivations.publish.local import first_appearances
 
         return first_appearances(route, location)
 
@@ -136,8 +142,7 @@ class Publish(OnChanges):
         return envelopes(routes, opened[OPENED], to)
 
     def outside_costs(self, routes: Sequence[Route], opened: Mapping[str, Any], records: int) -> Iterable[str]:
-        from streamfold.derivations.publish.local import OPENED
-        from streamfold.derivations.publish.prices import message_costs
+        from streamfold.derivations.publish.local import OPENED, message_costs
 
         return message_costs(routes, opened[OPENED], records) if records else ()
 

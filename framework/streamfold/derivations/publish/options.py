@@ -26,6 +26,13 @@ SENT_BEFORE = "sent_before"
 
 EVENTBRIDGE, SNS, SQS = "eventbridge", "sns", "sqs"
 SERVICES = (EVENTBRIDGE, SNS, SQS)
+ACTIONS = {
+    EVENTBRIDGE: ("events:PutEvents",),
+    SNS: ("sns:Publish", "sns:GetTopicAttributes"),
+    SQS: ("sqs:SendMessage", "sqs:GetQueueAttributes"),
+}
+"""The calls of each service; those that send several messages are permitted as those of one (Service Authorization
+Reference)."""
 NAME = re.compile(r"[A-Za-z][A-Za-z0-9_.-]{0,79}", re.ASCII)
 """The logical name of a destination. The longest name of a queue has 80 characters (SQS API Reference, CreateQueue)."""
 FIFO = ".fifo"
