@@ -14,7 +14,7 @@ from streamfold.engines.dynamodb_client import make_client
 from streamfold.errors import EngineError, SettingsError
 from streamfold.lambda_entry.function import Function
 from streamfold.records.values import decode
-from streamfold.routes.accounts import check_accounts
+from streamfold.routes.checks import check_accounts
 from streamfold.settings import Settings
 from tests.helpers.partiql import WithStatements
 from tests.helpers.records import item, record

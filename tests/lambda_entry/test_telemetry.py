@@ -13,11 +13,13 @@ from streamfold.batch.report import Report
 from streamfold.commit.outcome import Failure
 from streamfold.engines.dynamodb_client import Consumed
 from streamfold.errors import HandlerError, SettingsError, redacted
-from streamfold.lambda_entry.invocation_ids import TRACE_VARIABLE, ids_of, invocation_ids
 from streamfold.lambda_entry.telemetry import (
     LEVEL_VARIABLE,
     NAMESPACE,
+    TRACE_VARIABLE,
     Processed,
+    ids_of,
+    invocation_ids,
     log,
     measuring,
     observer,

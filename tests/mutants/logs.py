@@ -67,7 +67,7 @@ def _() -> Iterator[None]:
     ),
 )
 def _() -> Iterator[None]:
-    from streamfold.lambda_entry.invocation_ids import InvocationIds, ids_of
+    from streamfold.lambda_entry.telemetry import InvocationIds, ids_of
 
     def begin(ids: InvocationIds, context: object) -> None:
         ids.present = ids.present or ids_of(context, os.environ)

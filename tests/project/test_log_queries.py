@@ -11,7 +11,7 @@ import pytest
 from streamfold import App, Key, Router, Row, Sum
 from streamfold.engines import EmbeddedEngine
 from streamfold.lambda_entry.function import Function
-from streamfold.lambda_entry.invocation_ids import invocation_ids
+from streamfold.lambda_entry.telemetry import invocation_ids
 from streamfold.parking import FileParking
 from streamfold.settings import Settings
 from tests.helpers.insights import Event, run

@@ -293,7 +293,7 @@ def check_settings(app: Application, settings: Settings) -> None:
         if name not in names:
             raise unknown_handler("STREAMFOLD_HANDLERS_OFF", name, sorted(names))
     if settings.role or settings.roles:
-        from streamfold.routes.accounts import check_accounts
+        from streamfold.routes.checks import check_accounts
 
         check_accounts(app.routes, settings.role_of)
     for _, routes in by_kind(app.routes) if settings.indexes else ():

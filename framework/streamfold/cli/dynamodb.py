@@ -26,7 +26,7 @@ from streamfold.records.values import DECODERS, RawImage
 from streamfold.replay.stream import StreamReader
 from streamfold.routes.checks import chained
 from streamfold.runtime import Runtime
-from streamfold.settings.accounts import account_of_role
+from streamfold.settings.readers import account_of_role
 from streamfold.writes.guarded import CONDITION, CONFLICT, NoteVersion
 
 TRIES_MAX = 8

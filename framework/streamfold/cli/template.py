@@ -25,7 +25,7 @@ from streamfold.pages.page import check_file, page, write_page
 from streamfold.replay.costs import beginning
 from streamfold.replay.files import RecordedFiles
 from streamfold.settings import Settings
-from streamfold.settings.accounts import read_role, read_role_of_table
+from streamfold.settings.readers import read_role, read_role_of_table
 
 SAM, PARTS = "sam", "parts"
 OPERATE, READ = "operate", "read"

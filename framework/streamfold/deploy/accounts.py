@@ -14,8 +14,8 @@ from streamfold.deploy.permissions import KINESIS_ACTIONS, VERSION, Permission, 
 from streamfold.deploy.table_names import FAILURES, IN_FAILURES, TableNames, by_own_role, by_role, state_table
 from streamfold.errors import SettingsError, manual
 from streamfold.keys.table import STATE
-from streamfold.routes.accounts import check_accounts
-from streamfold.settings.accounts import account_of, account_of_role
+from streamfold.routes.checks import check_accounts
+from streamfold.settings.readers import account_of, account_of_role
 
 SHARED_STREAM_ACTIONS = ("dynamodb:DescribeStream", "dynamodb:GetRecords", "dynamodb:GetShardIterator")
 """What the policy of a stream allows (DynamoDB Developer Guide, rbac-attach-resource-policy-streams). ``ListStreams``

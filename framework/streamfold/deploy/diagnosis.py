@@ -37,7 +37,7 @@ from streamfold.keys.table import MAIN
 from streamfold.lambda_entry.accounts import uses_table
 from streamfold.lambda_entry.function import check_parking
 from streamfold.settings import ROLE_PREFIX, Settings, environment_name
-from streamfold.settings.accounts import account_of, account_of_role
+from streamfold.settings.readers import account_of, account_of_role
 from streamfold.testing.mapping_settings import FOREVER
 
 GOOD, BAD, UNSEEN = "good", "bad", "not allowed to look"

@@ -64,8 +64,7 @@ from streamfold.ledger.state_keys import fan_outs_partition, identity_key
 from streamfold.parking import s3_location
 from streamfold.routes.route import Route
 from streamfold.settings import SECRETS, Settings
-from streamfold.settings.accounts import account_of
-from streamfold.settings.readers import PREFIX, SecretReference
+from streamfold.settings.readers import PREFIX, SecretReference, account_of
 from streamfold.testing.mapping_settings import Filters
 
 STARTED = re.compile(r'"started": ?(\d+)')

@@ -13,10 +13,9 @@ from streamfold.deploy.functions import STATE_RESOURCE, Deployment, ExistingTabl
 from streamfold.deploy.permissions import Permission, Place
 from streamfold.errors import SettingsError
 from streamfold.keys.table import STATE
-from streamfold.routes.accounts import RoleOf
+from streamfold.routes.checks import RoleOf
 from streamfold.settings import ROLE_PREFIX, Settings, environment_name
-from streamfold.settings.accounts import account_of, account_of_role
-from streamfold.settings.readers import PREFIX
+from streamfold.settings.readers import PREFIX, account_of, account_of_role
 
 TemplateValue = Any
 """A value of a template: plain, or a function of CloudFormation as an object."""

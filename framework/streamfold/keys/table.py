@@ -12,8 +12,8 @@ from typing import Any, Literal, NamedTuple, get_args
 from streamfold.errors import DeclarationError, HandlerError, SettingsError, shown
 from streamfold.keys.key_part import KeyValue
 from streamfold.settings import TABLE_PREFIX, environment_name
-from streamfold.settings.accounts import account_of_role
 from streamfold.settings.limits import NAME_BYTES_MAX
+from streamfold.settings.readers import account_of_role
 
 KeyType = Literal["S", "N", "B"]
 """Types of key attributes (Developer Guide, HowItWorks.NamingRulesDataTypes)."""

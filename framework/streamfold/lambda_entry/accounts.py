@@ -9,7 +9,7 @@ from streamfold.errors import SettingsError, manual
 from streamfold.keys.table import Table
 from streamfold.routes.application import Application
 from streamfold.settings import ROLE_PREFIX, Settings, environment_name
-from streamfold.settings.accounts import account_of, account_of_role
+from streamfold.settings.readers import account_of, account_of_role
 
 LOCAL_ACCOUNT = "000000000000"
 """The account of DynamoDB Local and of LocalStack: their events are sent by hand, and are no samples."""

@@ -34,8 +34,7 @@ from streamfold.errors import (
 from streamfold.keys.table import MAIN
 from streamfold.lambda_entry import collect_in_batches
 from streamfold.lambda_entry.accounts import LOCAL_ACCOUNT, SourceAccounts
-from streamfold.lambda_entry.invocation_ids import invocation_ids
-from streamfold.lambda_entry.telemetry import Processed, log, log_counts, measuring, observer, start_log
+from streamfold.lambda_entry.telemetry import Processed, invocation_ids, log, log_counts, measuring, observer, start_log
 from streamfold.parking import FileParking, Parking, open_parking
 from streamfold.records.envelope import Origins, records_of
 from streamfold.routes.application import Application

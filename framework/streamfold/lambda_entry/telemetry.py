@@ -6,7 +6,7 @@ takes a fifteenth of a cold start, so it is imported only if the setting names i
 
 The log holds counts, names of handlers and templates, sequence numbers, error types, locations in the code, and
 messages without their item content. It never holds keys or other contents of items, at any level. Each line has the ids
-of its invocation (``invocation_ids``).
+of its invocation (``InvocationIds``), so that one search finds all lines.
 
 Metrics have the dimensions ``service``, the application's name, and ``function``; alarms read these. Those of a handler
 have its name as a third dimension, and are off by default, because CloudWatch bills each name of each handler.
@@ -20,14 +20,13 @@ import time
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from contextlib import suppress
 from datetime import UTC, datetime
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 from streamfold.batch.report import Report
 from streamfold.commit.outcome import Failure, by_cause
 from streamfold.derivations import COUNTED_WORDS
 from streamfold.engines.dynamodb_client import Consumed
 from streamfold.errors import EngineUnavailable, RecordError, SettingsError, shown
-from streamfold.lambda_entry.invocation_ids import invocation_ids
 from streamfold.records.change import Change
 from streamfold.routes.application import Application
 from streamfold.runtime import SendingPace, Sharing
@@ -44,6 +43,12 @@ NO_FUNCTION = "local"
 """The dimension ``function`` outside of Lambda."""
 LEVEL_VARIABLE = "POWERTOOLS_LOG_LEVEL"
 """The variable that gives the level, with Powertools and without."""
+REQUEST, TRACE = "function_request_id", "xray_trace_id"
+"""The names of Powertools' Logger."""
+TRACE_VARIABLE = "_X_AMZN_TRACE_ID"
+"""Lambda sets it for each invocation: ``Root=1-...;Parent=...;Sampled=1`` (Developer Guide, configuration-envvars)."""
+SAMPLED = "1"
+"""Of other invocations X-Ray has no trace, and an id would lead nowhere (X-Ray Developer Guide, tracing header)."""
 LEVELS = ("DEBUG", "INFO", "WARNING", "ERROR", "CRITICAL")
 OWN = {*vars(logging.makeLogRecord({})), "message", "asctime", "taskName"}
 """Attributes that every record of ``logging`` has; the others were given as ``extra``."""
@@ -56,6 +61,38 @@ Numbers = Mapping[str, float]
 Emit = Callable[[Numbers], None]
 
 log = logging.getLogger("streamfold")
+
+
+def ids_of(context: Any, environment: Mapping[str, str]) -> dict[str, str]:
+    """The ids of an invocation, by their names in a line. Outside of Lambda there is none."""
+    found = {}
+    request_id = getattr(context, "aws_request_id", None)
+    if isinstance(request_id, str):
+        found[REQUEST] = request_id
+    header = dict(each.partition("=")[::2] for each in environment.get(TRACE_VARIABLE, "").split(";"))
+    if header.get("Sampled") == SAMPLED and header.get("Root"):
+        found[TRACE] = header["Root"]
+    return found
+
+
+class InvocationIds(logging.Filter):
+    """Adds the ids of the present invocation to each record of a log. Drops no record."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.present: Mapping[str, str] = {}
+
+    def begin(self, context: Any) -> None:
+        self.present = ids_of(context, os.environ)
+
+    def filter(self, record: logging.LogRecord) -> bool:
+        vars(record).update(self.present)
+        return True
+
+
+invocation_ids = InvocationIds()
+"""Those of this process, which threads of call slots see too. An execution environment runs one invocation at a time
+(Lambda Developer Guide, lambda-runtime-environment)."""
 
 
 class Processed(NamedTuple):

@@ -1,17 +1,18 @@
 """Errors that the templates of an application show before anything runs, reported with both declarations."""
 
 from collections import Counter
-from collections.abc import Sequence
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import replace
 from itertools import combinations
 from typing import TYPE_CHECKING
 
-from streamfold.errors import DeclarationError, HandlerError
+from streamfold.errors import DeclarationError, HandlerError, SettingsError, manual
 from streamfold.keys.key import Key
-from streamfold.keys.table import merged
+from streamfold.keys.table import STATE, merged
 from streamfold.records.change import HAS_NEW, HAS_OLD, Change
 from streamfold.routes.roots import check_gathering
 from streamfold.routes.route import Needs, Route, by_kind
+from streamfold.settings.readers import account_of_role
 
 if TYPE_CHECKING:
     from streamfold.keys.table import Table
@@ -23,6 +24,8 @@ CARRIED: dict[Needs, tuple[tuple[str, ...], str]] = {
     "both": ((BOTH,), "compares both images"),
 }
 """The view types that carry the needed images, and a phrase about them for messages."""
+RoleOf = Callable[[str], str | None]
+"""The role by which a table is used, by its logical name; None: with the credentials of the process."""
 
 
 def checked_routes(routes: Sequence[Route]) -> tuple[Route, ...]:
@@ -227,3 +230,27 @@ def _reached(following: dict[str, set[str]], start: str) -> set[str]:
                 reached.add(name)
                 waiting.append(name)
     return reached
+
+
+def check_accounts(routes: Iterable[Route], role_of: RoleOf) -> None:
+    """Raises ``SettingsError`` where rows are written by another role than the state is.
+
+    A transaction takes no tables of two accounts (API Reference, TransactWriteItems). Only copies may be elsewhere:
+    they are written outside of transactions.
+    """
+    of_state = role_of(STATE.name)
+    for route in routes:
+        written = () if route.kind.elsewhere else route.writes
+        for key in (*written, *route.kind.touches(route)):
+            if (role := role_of(key.table.name)) != of_state:
+                raise SettingsError(
+                    f"{route.kind} {route.name!r} ({route.declared_at}) writes to table {key.table.name!r} "
+                    f"{by_role(role)}, and the state is used {by_role(of_state)}: a transaction of DynamoDB takes "
+                    "the tables of one account, by one role. Set STREAMFOLD_ROLE for state and rows together; only "
+                    f"router.copy writes to a table of a further account ({manual('accounts')})."
+                )
+
+
+def by_role(role: str | None) -> str:
+    """How a message says by which role a table is used."""
+    return "with the function's own role" if role is None else f"by {role} of account {account_of_role(role)}"

@@ -5,9 +5,16 @@ from types import MappingProxyType
 from typing import Any, NamedTuple
 
 from streamfold.errors import SettingsError
-from streamfold.settings.accounts import OWN, read_role_of_table
 from streamfold.settings.limits import ACTIONS_MAX, LANES_MAX, STOP_SECONDS
-from streamfold.settings.readers import PREFIX, READERS, RETENTION_DAYS_MIN, SecretReference, read_text
+from streamfold.settings.readers import (
+    OWN,
+    PREFIX,
+    READERS,
+    RETENTION_DAYS_MIN,
+    SecretReference,
+    read_role_of_table,
+    read_text,
+)
 
 TABLE_PREFIX = PREFIX + "TABLE_"
 INDEX_PREFIX = PREFIX + "INDEX_"

@@ -4,9 +4,8 @@ from collections.abc import Sequence
 from pathlib import Path
 
 from streamfold.app import App
-from streamfold.deploy.check.accounts import check_roles
 from streamfold.deploy.check.alarms import check_alarms
-from streamfold.deploy.check.functions import check_functions
+from streamfold.deploy.check.functions import check_functions, check_roles
 from streamfold.deploy.check.mappings import check_mappings
 from streamfold.deploy.check.policies import check_policies
 from streamfold.deploy.check.review import Review, TemplateFinding

@@ -7,7 +7,7 @@ from typing import Any, NamedTuple
 
 from streamfold.deploy import alarms
 from streamfold.deploy.alarms import NO_POLLS, Alarm
-from streamfold.deploy.check.accounts import roles_of
+from streamfold.deploy.check.functions import roles_of
 from streamfold.deploy.check.review import FoundFunction, Review, described
 from streamfold.deploy.functions import QUEUE, STATE_TABLE, STREAM
 from streamfold.deploy.rules import (

@@ -8,7 +8,7 @@ from functools import cached_property
 from itertools import product
 from typing import Any, NamedTuple
 
-from streamfold.deploy.check.accounts import roles_of
+from streamfold.deploy.check.functions import roles_of
 from streamfold.deploy.check.review import FoundFunction, Review, described, referred_secret
 from streamfold.deploy.check.stores import statements
 from streamfold.deploy.deployed import queue_arn_url

@@ -168,6 +168,11 @@ class Root(NamedTuple):
         """Whether no earlier run of the item is likely."""
         return any(change.event == "INSERT" and change.item == self.item for change in self.changes)
 
+    @property
+    def follows_its_image(self) -> bool:
+        """Whether its documents are made of its image alone: of no other item, and of no time."""
+        return not (self.route.reads_others or self.route.asks_time)
+
     def joined(self, other: "Root") -> "Root":
         return self._replace(changes=(*self.changes, *other.changes), idle=(*self.idle, *other.idle))
 
@@ -303,7 +308,7 @@ def changes_nothing(root: Root) -> bool:
     Every change is compared, not the first and the last only: of two changes that cancel each other out, one may have
     been indexed alone. With a part, a lookup, an unknown image or a handler that raises, nothing is skipped.
     """
-    if root.route.reads_others or root.route.asks_time:
+    if not root.follows_its_image:
         return False
     return all(_is_equal(root, change) for change in root.changes)
 
@@ -332,7 +337,7 @@ def previewed(root: Root, settings: Settings) -> list[Preview]:
     Those of parts, of looked up items, or of an unknown image are only named.
     """
     newest = max(root.changes, key=lambda change: change.version_text)
-    if root.route.reads_others or root.route.asks_time or newest.item != root.item or not newest.has_new:
+    if not root.follows_its_image or newest.item != root.item or not newest.has_new:
         return [Preview(str(root))]
     with ItemFault() as fault, localcontext(EXACT):
         return _documents(root, newest.new, settings)
