@@ -26,8 +26,7 @@ from streamfold.routes.shipped_aggregates import Average, Collect, Count, Distin
 if TYPE_CHECKING:
     from streamfold.commit.outcome import Failure
     from streamfold.routes.local_days import local_day, local_day_bounds, local_month, local_week
-    from streamfold.routes.moments import Now
-    from streamfold.routes.timers import Timer
+    from streamfold.routes.moments import Now, Timer
     from streamfold.routes.typed import TypedChange
 
 __all__ = [
@@ -62,18 +61,14 @@ def __getattr__(name: str) -> Any:
         from streamfold.commit.outcome import Failure
 
         return Failure
-    if name == "Timer":
-        from streamfold.routes.timers import Timer
-
-        return Timer
     if name == "TypedChange":
         from streamfold.routes.typed import TypedChange
 
         return TypedChange
-    if name == "Now":
-        from streamfold.routes.moments import Now
+    if name in ("Now", "Timer"):
+        from streamfold.routes import moments
 
-        return Now
+        return getattr(moments, name)
     if name.startswith("local_") and name in __all__:
         from streamfold.routes import local_days
 

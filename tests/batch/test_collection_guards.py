@@ -3,7 +3,7 @@
 from dataclasses import replace
 
 from streamfold import App, Every, Router, Row
-from streamfold.batch import collections
+from streamfold.batch import referrers
 from streamfold.commit.pending import PendingWork
 from streamfold.derivations.derivation import Finishing, Work
 from streamfold.routes.parts import PART
@@ -78,7 +78,7 @@ def test_root_and_parts_are_read_behind_the_ledger_item():
     runtime = replace(shop.runtime(), store=store)
     store.happens = ("read_state", lambda: shop.process(shop.line("c")))
     work = Work(route, change.item, PART, {"order_id": "1", "sku": "b"}, [change])
-    outcome = collections.visit_roots([work], Finishing(runtime, lambda failed: failed, PendingWork()))
+    outcome = referrers.visit_roots([work], Finishing(runtime, lambda failed: failed, PendingWork()))
     assert (outcome.failed, shop.row("ROW#1")) == ([], {"lines": 3})
 
 

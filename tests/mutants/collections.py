@@ -5,7 +5,7 @@ from threading import local
 from typing import Any
 from unittest.mock import patch
 
-from streamfold.batch import collections, process, referrers
+from streamfold.batch import process, referrers
 from streamfold.batch.visits import Visits
 from streamfold.commit import collections as reading
 from streamfold.commit.collections import RootItem, ranges_of, read_ranges
@@ -90,7 +90,7 @@ def _() -> Iterator[None]:
 
 @mutant("a part is taken from its record", None, tests=TESTS + "test_a_part_is_read_and_not_taken_from_its_record")
 def _() -> Iterator[None]:
-    visits = collections.visit_roots
+    visits = referrers.visit_roots
 
     def noted(works: Any, finishing: Any, stepped: Any = ()) -> Any:
         OF_THREAD.images = {work.item: work.changes[-1].new.raw for work in works}
@@ -111,7 +111,7 @@ def _() -> Iterator[None]:
             found[each] = read._replace(items=[own[name] for name in sorted(own)])
         return found
 
-    with patch.object(collections, "visit_roots", noted), patch.object(reading, "read_ranges", patched):
+    with patch.object(referrers, "visit_roots", noted), patch.object(reading, "read_ranges", patched):
         yield
 
 
@@ -159,13 +159,13 @@ def _() -> Iterator[None]:
         first, last = work.changes[0].old, work.changes[-1].new
         return not all(each.agrees(first, last) for each in changed_parts(work.route, work.item))
 
-    with patch.object(collections, "counts", counts):
+    with patch.object(referrers, "part_counts", counts):
         yield
 
 
 @mutant("a change of a part visits nobody", "collections: all parts")
 def _() -> Iterator[None]:
-    with patch.object(collections, "counts", lambda work: False):
+    with patch.object(referrers, "part_counts", lambda work: False):
         yield
 
 

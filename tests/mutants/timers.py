@@ -8,7 +8,7 @@ from unittest.mock import patch
 from streamfold.batch import timers
 from streamfold.batch.visits import Visit, Visits
 from streamfold.ledger.wakes import Times, Waits
-from streamfold.routes.timers import TimerChange
+from streamfold.routes.moments import TimerChange
 from tests.mutants.registry import mutant
 
 WALKS = "tests/batch/test_timer_walks.py::test_walks_over_moments_that_move_back_call_each_once"

@@ -65,7 +65,7 @@ FEATURES = {
     ),
     "collections": Feature(
         r"routes\.(?:parts|roots)|(?:commit|batch)\.collections|\b(?:route|part_keys)\.parts\b|\bgathers\b|\bgathering\b",
-        ("routes/parts.py", "routes/roots.py", "commit/collections.py", "batch/collections.py"),
+        ("routes/parts.py", "routes/roots.py", "commit/collections.py", "batch/referrers.py"),
     ),
     "moments": Feature(
         r"\broutes\.moments\b|\b(?:ledger|batch)\.wakes\b|\basks_time\b",
@@ -76,7 +76,6 @@ FEATURES = {
             "batch/wakes.py",
             "deploy/moments.py",
             "proofs/moments.py",
-            "routes/timers.py",
             "batch/timers.py",
             "derivations/timers/",
         ),

@@ -101,9 +101,9 @@ class Batch:
 
     def _counts(self, work: Work) -> bool:
         """Whether a change of an item reaches those that read it; a record that cannot be read fails."""
-        from streamfold.batch import collections, referrers  # few batches have one
+        from streamfold.batch import referrers  # few batches have one
 
-        counts = referrers.counts if work.role == REFERENT else collections.counts
+        counts = referrers.counts if work.role == REFERENT else referrers.part_counts
         try:
             return counts(work)
         except RecordError as error:
@@ -120,7 +120,7 @@ class Batch:
             visited, deferred = visit_referrers(self.referents, finishing)
             outcome += visited
         if self.parts:
-            from streamfold.batch.collections import visit_roots  # few batches have one
+            from streamfold.batch.referrers import visit_roots  # few batches have one
 
             outcome += visit_roots(self.parts, finishing, outcome.stepped)
         return deferred

@@ -15,9 +15,20 @@ behind it otherwise. A backlink that names an item which does not refer any more
 
 Kinds without a ledger reconcile the items when they finish: a search raises their counters, which takes the place of
 the write.
+
+Roots of changed parts are visited likewise, each once after the steps of its batch:
+
+1. A change in nothing that the handler reads is passed over, each change by itself: the step of the root may have read
+   the part between two of them. That a part comes or goes always counts.
+2. A step of the root that was written in this batch read its parts after their changes, so it is the visit. One that
+   the ledger had already, or that failed, wrote nothing.
+3. The others are visited: ledger item, root, parts. Only for a root that is not there nothing is written, unless its
+   handler is called without it: the record of its coming reads the parts.
+
+A root on which the handler raises is parked under one name, whichever part changed.
 """
 
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from datetime import UTC, datetime
 from functools import cached_property
@@ -38,6 +49,7 @@ from streamfold.ledger.contribution import BEFORE_ALL, referrer, stored_key_text
 from streamfold.ledger.state_keys import backlinks_partition, fan_out_id
 from streamfold.ledger.step import Step
 from streamfold.records.change import Change, ItemKey, times_of
+from streamfold.routes.roots import count_for_root, root_of
 from streamfold.routes.route import SOURCE, Fields, Route
 from streamfold.runtime import Runtime
 from streamfold.settings.limits import ACTIONS_MAX
@@ -63,6 +75,11 @@ def counts(work: Work) -> bool:
         not (change.has_old and change.has_new) or not all(each.agrees(change.old, change.new) for each in lookups)
         for change in work.changes
     )
+
+
+def part_counts(work: Work) -> bool:
+    """Whether a part changed in what its handler reads."""
+    return count_for_root(work.route, work.item, work.changes)
 
 
 NO_CHANGES: Mapping[Any, Sequence[Change]] = MappingProxyType({})
@@ -347,3 +364,14 @@ class ReferrerSegments:
 
     def ended(self, counts: Mapping[str, int]) -> None:
         """Nothing follows."""
+
+
+def visit_roots(works: Sequence[Work], finishing: Finishing, stepped: Collection[tuple[ItemKey, str]] = ()) -> Outcome:
+    """Visits the roots of parts, each once for each handler, but those whose contribution was written (``stepped``)."""
+    referrers, asked = Referrers(finishing.runtime, skips_absent=True), dict[Referrer, list[Work]]()
+    for work in works:
+        root = Referrer(root_of(work.route, work.fields)[0], work.route)
+        if (root.item, root.route.name) not in stepped:
+            referrers.named.setdefault(root, [])
+            asked.setdefault(root, []).append(work)
+    return visit_for(referrers, asked, finishing, one_name=True) if asked else Outcome()

@@ -28,8 +28,8 @@ from streamfold.derivations.derivation import Finishing, Planned, Planning, Work
 from streamfold.ledger.step import Step
 from streamfold.ledger.wakes import Times, Waits
 from streamfold.records.change import Change
+from streamfold.routes.moments import TimerChange
 from streamfold.routes.route import SOURCE, Route
-from streamfold.routes.timers import TimerChange
 from streamfold.runtime import Runtime
 
 

@@ -2,16 +2,25 @@
 
 A handler that only asks has, for one item, the same result at every time from the greatest moment that had come to the
 smallest that had not. At the latter the item is derived again. Moments are counted in microseconds since 1970, in UTC.
+
+``Timer`` is what a handler with ``at=`` gets at a moment of an item, and ``TimerChange`` the change in its place that
+the kinds know.
 """
 
 import re
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Mapping
 from datetime import UTC, date, datetime, timedelta
 from decimal import Decimal
-from typing import Any, TypeVar
+from typing import TYPE_CHECKING, Any, NamedTuple, TypeVar, cast
 
 from streamfold.errors import HandlerError, manual, shown
 from streamfold.keys.field import ANY_PATTERN, EPOCH, KeyTime, datetime_text
+from streamfold.keys.table import Table
+from streamfold.records.change import ABSENT, Change, ItemKey, image_of
+from streamfold.records.images import Image
+
+if TYPE_CHECKING:
+    from streamfold.records.change import Event
 
 GivenMoment = datetime | str | int | Decimal
 """A moment as items have it: see ``microseconds_of``."""
@@ -30,6 +39,8 @@ EXPECTED = (
     'Expected a datetime with a time zone, a text like "2026-03-01T10:00:00Z", or whole seconds since 1970 '
     f"({manual('times')})."
 )
+EVENT = cast("Event", "TIMER")
+"""In place of INSERT, MODIFY or REMOVE."""
 
 
 def microseconds_of(moment: GivenMoment | None) -> int | None:
@@ -238,3 +249,37 @@ def _of_seconds(value: int | Decimal) -> int:
             "Write datetime.fromtimestamp(int(...) / 1000, UTC) for milliseconds.",
         )
     return seconds * SECOND_MICROSECONDS
+
+
+class Timer(NamedTuple):
+    """What a handler with ``at=`` gets: the item as it is when the handler is called, and the moment.
+
+    ``item`` is read-only. ``at`` is the moment that the function gave, an aware datetime in UTC: the present time may
+    be later. Fields of the key are asked for by name, as in every handler.
+    """
+
+    item: Image
+    at: datetime
+
+
+class TimerChange(Change):
+    """A moment of an item, where the kinds expect a change. It has no record, and its old image is empty.
+
+    Its moment is its identity and its version: one claim, one note and one message id for each moment of an item, and
+    of two moments of an item the later has the row.
+    """
+
+    __slots__ = ("moment",)
+
+    def __init__(self, item: ItemKey, table: Table, image: Mapping[str, Any], moment: int) -> None:
+        self.moment = moment  # epoch microseconds
+        self.event, self.expired, self.view = EVENT, False, None
+        self.record, self.sequence = {}, ""
+        self.table, self.item = table, item
+        self.version_text = moment_text(moment)
+        self._old, self._new = ABSENT, image_of(image)
+        self._at = moment // SECOND_MICROSECONDS
+
+    @property
+    def timer(self) -> Timer:
+        return Timer(self.new, EPOCH + timedelta(microseconds=self.moment))

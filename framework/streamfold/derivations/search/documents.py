@@ -170,7 +170,7 @@ class Root(NamedTuple):
 
     @property
     def follows_its_image(self) -> bool:
-        """Whether its documents are made of its image alone: of no other item, and of no time."""
+        # Its documents are made of no other item, and of no time.
         return not (self.route.reads_others or self.route.asks_time)
 
     def joined(self, other: "Root") -> "Root":

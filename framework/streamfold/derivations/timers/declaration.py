@@ -12,13 +12,13 @@ from streamfold.derivations.timers.kind import TIME, TIMERS, TimerOptions
 from streamfold.errors import DeclarationError
 from streamfold.records.change import EVENTS
 from streamfold.routes.declaration import POSITIONAL, with_typed_items
+from streamfold.routes.moments import EVENT
 from streamfold.routes.route import Route
-from streamfold.routes.timers import EVENT
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping
 
-    from streamfold.routes.timers import TimerChange
+    from streamfold.routes.moments import TimerChange
 
 SUFFIX = ".timer"
 """Behind a handler's name, in the name of the route of its moments."""
