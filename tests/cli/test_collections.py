@@ -6,8 +6,10 @@ from contextlib import closing
 
 import pytest
 
+from streamfold.cli.dev_fold import Edition, KnownRows, Order
 from streamfold.engines import EmbeddedEngine
 from streamfold.records.values import encode
+from streamfold.replay.files import RecordedFiles
 from tests.helpers.exports import write_export
 from tests.helpers.failures import parked_document
 from tests.helpers.records import item
@@ -310,3 +312,81 @@ def test_a_million_records_cost_the_reads_of_their_collections(shop):
     # A visit reads the root and the ledger item, a unit each; n lines of 230 bytes in 4 KB blocks beside them.
     blocks = sum(-(-230 * number // 4096) for number in range(1, 41))
     assert 40 * 2 + blocks - 4 <= many <= 40 * 4 + blocks + 8, (few, many)
+
+
+def test_diff_compares_rows_of_roots_with_their_parts_also_of_absent_roots(shop):
+    shop.folder.write("before/handlers.py", SHOP.replace("for each in parts(LOGIN)]", "for each in parts(LOGIN)][:1]"))
+    ran = shop.run("diff", "--old", "handlers:app@./before", "--json")
+    found = json.loads(ran.out)
+    changed = {(each["handler"], each["row"]["key"]["PK"]["S"]) for each in found["changes"]}
+    assert (ran.code, changed) == (1, {("locked", "LOCKED#u"), ("locked", "LOCKED#v")}), ran.err
+    assert shop.run("diff", "--old", "handlers:app@.").code == 0
+
+
+def test_diff_says_that_it_leaves_out_rows_of_absent_roots_that_only_the_old_code_makes(shop):
+    shop.folder.write("before/handlers.py", SHOP)
+    shop.folder.app(SHOP.replace(", optional=True", ""))
+    ran = shop.run("diff", "locked", "--old", "handlers:app@./before")
+    assert "calls handler 'locked' without its item too (optional=True): the rows of absent items" in ran.err
+    shop.folder.app(SHOP)
+    assert "without its item too" not in shop.run("diff", "locked", "--old", "handlers:app@./before").err
+
+
+DERIVED = SHOP.replace(
+    "app = App",
+    """TOTAL = Key("ORDER#{order_id}", "TOTAL#{kind}")
+
+
+@router.view(LINE, into=TOTAL)
+def totals(line, order_id):
+    return Row(order_id=order_id, kind="all", lines=Count(), shipped=Sum(int(line["shipped"])))
+
+
+@router.index(ORDER, into=Key("SUM#{order_id}", "ROW"), parts=[TOTAL])
+def sums(order, parts):
+    return Row(lines=[each["lines"] for each in parts(TOTAL)])
+
+
+app = App""",
+).replace("Router, Row", "Router, Row, Sum")
+EDITS = (
+    (SHOP, "Newest(LOGIN, 2)", "Newest(LOGIN, 1)", {"locked"}),
+    (SHOP, "any(not each", "any(each", {"states"}),
+    (DERIVED, "lines=Count()", "lines=Sum(2)", {"totals", "sums"}),
+    (DERIVED, "lines=[each", "lines=[-each", {"sums"}),
+)
+
+
+@pytest.mark.parametrize(("before", "old", "new", "concerned"), EDITS)
+def test_dev_folds_what_an_edit_concerns_and_no_row_differs_from_a_fold_of_everything(
+    shop, before, old, new, concerned
+):
+    assert old in before
+    file = shop.folder.records(*shop.records)
+
+    def edited(text, known):
+        shop.folder.app(text)
+        shop.folder._forget()
+        edition = Edition(Order("handlers:app", file, (), (), 10, as_json=False), known)
+        edition.load()
+        return edition.edited(list(RecordedFiles([file])), ["handlers.py"])
+
+    known = KnownRows()
+    assert edited(before, known).summary.clean
+    done, anew = edited(before.replace(old, new), known), KnownRows()
+    assert {route.name for route in done.handlers} == concerned
+    edited(before.replace(old, new), anew)
+    assert {name: rows for name, rows in known.rows.items() if rows} == {
+        n: rows for n, rows in anew.rows.items() if rows
+    }
+
+
+def test_verify_gathers_rows_that_are_derived_and_finds_a_lost_record_behind_them(shop):
+    shop.folder.app(DERIVED)
+    assert shop.replay().code == 0
+    assert shop.run("verify", "--full").code == 0
+    shop.lose("ORDER#2", "LINE#cup", shipped=True)
+    assert shop.run("verify", "--rows").out.count("ORDER#2 / TOTAL#all") == 1
+    assert shop.run("repair", "--key", "ORDER#2", "LINE#cup").code == 0
+    assert shop.row("SUM#2 / ROW") == {"lines": {"L": [{"N": "2"}]}}
+    assert shop.run("verify", "--full").code == 0

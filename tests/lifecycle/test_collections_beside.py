@@ -166,6 +166,28 @@ def test_diff_gives_both_sides_the_same_parts():
     assert same.changes == []
 
 
+def test_diff_compares_the_rows_of_absent_roots_each_once():
+    def one_more(router):
+        @router.index(ORDER, into=ROWS, parts=[LINE], optional=True, name="rows")
+        def rows(order, parts, order_id):
+            return Row(there=order is not None, lines=len(parts(LINE)) + 1, of=order_id)
+
+    shop, old = filled(rows_of_orders), app_of(one_more)
+    shop.line("d", "2")
+
+    def rows(items, referents):
+        return side_page(old, Schema(), items, None, referents)
+
+    diff = CodeDiff(shop.app, shop.engine, Schema(), ["rows"], rows)
+    lines = [("main", "ORDER#1", "META"), *(("main", "ORDER#2", f"LINE#{sku}") for sku in "cd")]
+    assert [diff.page(lines[:2]), diff.page(lines[2:])] == [2, 1]
+    assert [(each.row[1], each.old["lines"], each.new["lines"]) for each in diff.changes] == [
+        ("ROW#1", {"N": "3"}, {"N": "2"}),
+        ("ROW#2", {"N": "3"}, {"N": "2"}),
+    ]
+    assert {name: (each.items, each.changed) for name, each in diff.found.items()} == {"rows": (2, 2)}
+
+
 @pytest.mark.parametrize("declare", [states, on_order, rows_of_orders, last_readings])
 def test_checks_pass_under_faults(declare):
     check(app_of(declare), EXAMPLES[declare], histories=4, changes=14, seed=3, processes=1)

@@ -121,6 +121,11 @@ def _note_sides(app: App, code: OldCode, routes: Sequence[Route]) -> None:
     for route in routes:
         if route.name not in code.handlers:
             note(f"Handler {route.name!r} is in the new code only: all of its rows are new.")
+        if route.name in code.optional and not route.optional:
+            note(
+                f"The old code calls handler {route.name!r} without its item too (optional=True): the rows of absent "
+                "items, which go, are not compared."
+            )
     for name in code.elsewhere:
         note(f"Handler {name!r} of the old code is outside its folder: both sides run the same code for it.")
 

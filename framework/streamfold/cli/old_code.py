@@ -50,6 +50,7 @@ class OldCode:
         self.application: str = found["application"]
         self.handlers: list[str] = found["handlers"]
         self.elsewhere: list[str] = found["elsewhere"]
+        self.optional: list[str] = found["optional"]
 
     def rows(
         self, items: Sequence[TableAndItem], referents: Referents = NO_REFERENTS, at_seconds: float = 0.0
@@ -206,7 +207,8 @@ def _loaded(app: App, module: ModuleType, folder: Path) -> dict[str, Any]:
     functions = {route.name: getattr(route.function, "__wrapped__", route.function) for route in routes}
     files = {name: getattr(getattr(each, "__code__", None), "co_filename", "") for name, each in functions.items()}
     elsewhere = [name for name, file in files.items() if file and not Path(file).resolve().is_relative_to(folder)]
-    return {"application": app.name, "handlers": list(functions), "elsewhere": elsewhere}
+    optional = [route.name for route in routes if route.optional]
+    return {"application": app.name, "handlers": list(functions), "elsewhere": elsewhere, "optional": optional}
 
 
 def main() -> None:

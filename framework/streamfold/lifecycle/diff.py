@@ -172,7 +172,10 @@ class _SidePage:
         for route, fields, item in _listeners(self.app, table, image):
             if not route.kind.contributes or (self.handlers is not None and route.name not in self.handlers):
                 continue
-            looked_up = LookedUp(image_of(image))
+            is_absent = self.referents.get(row_text(item), image) is None  # a root: its parts are given
+            if is_absent and not route.optional:
+                continue
+            looked_up = LookedUp(image_of(None if is_absent else image))
             given = _GivenReferents(self.app, self.referents)
             given.advance_clock(self.at_seconds)
             if route.planned_from_ledger:
@@ -378,6 +381,7 @@ class CodeDiff:
         self.old = old
         self.at_seconds = at_seconds
         self.items = 0
+        self.roots: set[ItemKey] = set()  # that do not exist, and were compared
         self.found: dict[str, HandlerDiff] = {name: HandlerDiff() for name in handlers}
         self.changes: list[RowChange] = []
         self.raised: dict[str, dict[tuple[str, str], RaisedItems]] = {OLD: {}, NEW: {}}
@@ -385,13 +389,31 @@ class CodeDiff:
     def page(self, items: Iterable[ItemKey]) -> int:
         """Compares some items, and returns how many of them exist."""
         sources = self.engine.read_sources(items)
+        roots = self._absent_roots(sources)
+        referents: dict[str, StoredItem | None] = {row_text(root): None for root in roots}  # the same for both sides
+        count, sources = len(sources), {**sources, **roots}
         wanted = [(item[0], image) for item, image in sources.items()]
-        referents: dict[str, StoredItem | None] = {}  # both sides get the same ones
         before, after = self._made(self.old, wanted, referents), self._made(self._new, wanted, referents)
         for item, old, new in zip(sources, before, after, strict=True):
             self.items += 1
             self._compare(item, old, new)
-        return len(sources)
+        return count
+
+    def _absent_roots(self, parts: Iterable[ItemKey]) -> dict[ItemKey, StoredItem]:
+        """The roots of these parts that do not exist and have rows all the same, each once, with its key alone."""
+        roots = dict.fromkeys(
+            each.visited(item, fields)[0]
+            for item in parts
+            for each, fields in self.app.listeners(item)
+            if each.route.optional and each.role != SOURCE and each.route.name in self.handlers
+        )
+        wanted = [root for root in roots if root not in self.roots]
+        existing = self.engine.read_sources(wanted) if wanted else {}
+        absent = [root for root in wanted if root not in existing]
+        self.roots.update(absent)
+        return {
+            root: dict(zip(self.app.tables[root[0]].attributes, map(encode, root[1:]), strict=False)) for root in absent
+        }
 
     def _new(self, items: Sequence[TableAndItem], referents: Referents) -> list[SideRows]:
         return side_page(self.app, self.schema, items, self.handlers, referents, self.at_seconds)
