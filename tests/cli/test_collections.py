@@ -390,3 +390,19 @@ def test_verify_gathers_rows_that_are_derived_and_finds_a_lost_record_behind_the
     assert shop.run("repair", "--key", "ORDER#2", "LINE#cup").code == 0
     assert shop.row("SUM#2 / ROW") == {"lines": {"L": [{"N": "2"}]}}
     assert shop.run("verify", "--full").code == 0
+
+
+def test_a_handler_that_gained_parts_is_rebuilt_and_one_that_lost_them_is_refused(shop):
+    without = SHOP.replace(', parts=[Every(LINE, reads=["shipped"])]', "").replace("(order, parts)", "(order)")
+    without = without.replace('"open" if any(not each["shipped"] for each in parts(LINE)) else "shipped"', '"open"')
+    shop.folder.app(without)
+    assert shop.replay().code == 0
+    assert shop.row("STATE#open / ORDERS") == {"orders": {"N": "2"}}
+    shop.folder.app(SHOP)
+    assert (shop.run("verify").code, shop.run("rebuild", "states").code) == (1, 0)
+    assert shop.row("STATE#open / ORDERS") == {"orders": {"N": "1"}}
+    assert shop.run("verify", "--full").code == 0
+    shop.folder.app(without)
+    more = shop.folder.records(shop.source.put("ORDER#3", "META", tags=[]), name="more.jsonl")
+    ran = shop.folder.run("replay", more, "--state", "state.db")
+    assert (ran.code, "changed its targets" in ran.err) == (2, True), ran.err

@@ -207,6 +207,21 @@ def application(keys):
     return App("many", routers=[router])
 
 
+@pytest.mark.parametrize("kinesis", [False, True])
+def test_records_of_parts_pass_to_the_function_that_has_their_roots(kinesis):
+    order, line = Key("ORDER#{order_id}", "META"), Key("ORDER#{order_id}", "LINE#{sku}")
+    router, others = Router(), Router()
+    router.index(order, into=Key("ROW#{order_id}", "ROW"), parts=[line], name="rows", group="rows")(
+        lambda order, parts: Row(lines=len(parts(line)))
+    )
+    others.audit(Key("USER#{user_id}", "META"), name="users")
+    app = App("shop", routers=[router, others])
+    for group, delivered in (("rows", True), ("main", False)):
+        passes = Filters(filter_of(app, group, "main", kinesis=kinesis).patterns)
+        for sort, wanted in (("META", delivered), ("LINE#tea", delivered), ("NOTE#1", False)):
+            assert passes(record(("PK", "SK"), ("ORDER#1", sort), kinesis=kinesis)) is wanted, (group, sort)
+
+
 def test_many_beginnings_lose_their_sort_keys_first():
     keys = [Key(f"P{number:03}#{{a}}", f"S{number:03}#{{b}}") for number in range(80)]
     found = filter_of(application(keys), None, "main")

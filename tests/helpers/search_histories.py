@@ -11,7 +11,7 @@ from collections.abc import Callable, Mapping, Sequence
 from random import Random
 from typing import Any, NamedTuple
 
-from streamfold import App, Document, Router
+from streamfold import App, Document, Newest, Router
 from streamfold.batch.process import process_changes
 from streamfold.derivations.search.indexes import OPENED
 from streamfold.derivations.search.local import LocalIndex
@@ -24,7 +24,7 @@ from streamfold.testing.mapping import Died
 from tests.derivations.search.applications import LINE, ORDER
 from tests.helpers.records import change, item
 
-CALLS = ("count_up", "read_sources", "transact", "read_state")
+CALLS = ("count_up", "read_sources", "page", "transact", "read_state")
 DEPTH_MAX = 2
 CHANGES = 8
 
@@ -218,6 +218,26 @@ def three_items():
     return Kind(tuple(map(version, MARKS)), images, made, True)
 
 
+def newest():
+    """One document of an item and the last two of its lines: each that comes or goes moves which ones these are."""
+
+    def version(mark):
+        def order(item, parts):
+            return Document(title=item["title"] + mark, prices=[line["price"] for line in parts(LINE)])
+
+        return searching(order, ORDER, parts=[Newest(LINE, 2, reads=["price"])])
+
+    def made(_, items):
+        order, *lines = items
+        prices = [line["price"] for line in lines if line][-2:]
+        return [{"METADATA": {"title": order["title"] + mark, "prices": prices}} if order else {} for mark in MARKS]
+
+    images = {("ORDER#1", "METADATA"): [{"title": title} for title in "ab"]}
+    lines = [{"price": price, "note": note} for price, note in ((1, "x"), (2, "x"), (2, "y"))]
+    images |= {("ORDER#1", f"LINE#{n}"): lines for n in "1234"}
+    return Kind(tuple(map(version, MARKS)), images, made, True)
+
+
 def several():
     """A document for each language of an item, under ids that follow from what it holds."""
 
@@ -239,7 +259,7 @@ def several():
 
 
 MARKS = ("", "!")
-KINDS = {"one item": one_item, "three items": three_items, "several documents": several}
+KINDS = {"one item": one_item, "three items": three_items, "newest parts": newest, "several documents": several}
 
 
 def check(name, histories, first=0):
