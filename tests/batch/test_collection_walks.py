@@ -4,8 +4,8 @@ import pytest
 
 from tests.helpers.collection_walks import DESIGNS, walked
 
-QUICK, CI, NIGHTLY = 12, 200, 4_000
-"""Histories of each of the five designs: 1,000 in the long tier, 20,000 at night."""
+QUICK, CI, NIGHTLY = 5, 125, 2_500
+"""Histories of each of the eight designs: 1,000 in the long tier, 20,000 at night."""
 
 
 @pytest.mark.parametrize("design", DESIGNS)

@@ -244,7 +244,7 @@ class Worker(Thread):
         self.go, self.stopped = Semaphore(0), Semaphore(0)
         self.pending: Any = None
         self.order: Any = None
-        self.failed = False
+        self.failed = self.dead = False
 
     def begin(self):
         self.start()
@@ -259,14 +259,17 @@ class Worker(Thread):
         except Exception as error:  # noqa: BLE001 - what a function raises ends its invocation
             self.failed = True
             self.error = error
+        self.failed |= self.dead
         self.pending = None
         self.stopped.release()
 
     def stop(self, call):
-        self.pending = call
-        self.stopped.release()
-        self.go.acquire()
+        if not self.dead:  # parts are read within a handler's call, and what that raises is its failure
+            self.pending = call
+            self.stopped.release()
+            self.go.acquire()
         if self.order is None:
+            self.dead = True
             raise Died
         return self.order
 

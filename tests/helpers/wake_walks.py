@@ -5,6 +5,7 @@ by up to ``SKEW_SECONDS``, and begins visits at the wakes that a worker sees as 
 end time passes all moments: the rows of each time on the way are to be those of the declarations at it.
 """
 
+from contextlib import suppress
 from functools import cache
 from random import Random
 from unittest.mock import patch
@@ -14,6 +15,7 @@ from streamfold.batch.fan_outs import run_chains
 from streamfold.batch.wakes import BEFORE_ALL_WAKES, WakeVisits, asking, listed
 from streamfold.commit.buckets import empty_buckets
 from streamfold.commit.transactions import filled
+from streamfold.errors import Contended
 from streamfold.ledger.contribution import LedgerItem
 from streamfold.ledger.deltas import BUCKETS
 from streamfold.ledger.wakes import partitions
@@ -118,30 +120,16 @@ def application_of(name):
     return made(MADE[name], name="walks")
 
 
-class WakeWalk(Walk):
-    """One random walk over a script of changes and seconds that pass."""
+class TimedWalk(Walk):
+    """A walk in which time passes and wakes are visited, by clocks that are off. ``deltas``: rows are sent them."""
 
-    def __init__(self, handler, script, seed, faults=2, *, deltas=False):
-        before, todo = SCRIPTS[script]
-        items, more = ITEMS.get(handler, ({}, []))
-        self.handler, self.now, self.time, self.deltas = handler, START, Random(seed), deltas
-        self.flips = 2
-        BROKEN.clear()
-        with patch("tests.helpers.lookup_walks.application_of", lambda made, _: application_of(made)):
-            known = {**items, **{name: dict(content) for name, content in before}}
-            if handler == "on shift":
-                known = {
-                    name: content | ({"shift_id": "S0"} if name[0] == "T" else {}) for name, content in known.items()
-                }
-                todo = [
-                    (each[0], each[1] and each[1] | {"shift_id": "S0"}) if isinstance(each, tuple) else each
-                    for each in todo
-                ]
-            super().__init__(Script(handler, known, [*todo, *more]), seed, faults)
+    def __init__(self, script, seed, faults=2, *, deltas=False):
+        self.now, self.time, self.deltas = START, Random(seed), deltas
+        super().__init__(script, seed, faults)
 
-    @staticmethod
-    def place(name):
-        return "main", f"{KEYS[name[0]]}#{name}", "META"
+    def code(self, store):
+        """The application of a worker, or of one that has its own store, and its settings."""
+        return self.app, Settings()
 
     def runtime(self, store=None):
         skew = (
@@ -149,9 +137,8 @@ class WakeWalk(Walk):
             if store is not None
             else self.time.choice((0, 0, -SKEW_SECONDS, SKEW_SECONDS, self.time.randint(-SKEW_SECONDS, SKEW_SECONDS)))
         )
-        made_runtime = Runtime(
-            self.app, store or self.store, Settings(), pause=lambda _: None, clock=lambda: self.now + skew
-        )
+        app, settings = self.code(store)
+        made_runtime = Runtime(app, store or self.store, settings, pause=lambda _: None, clock=lambda: self.now + skew)
         if self.deltas:
             made_runtime.pace.sharing.forced = lambda _: True
         return made_runtime
@@ -190,7 +177,59 @@ class WakeWalk(Walk):
         elif move[0] == "change" and isinstance(self.todo[0], int):
             self.now += self.todo.pop(0)
             self.moves_made.append(f"time passes: {self.now - START}")
-        elif move[0] == "change" and self.handler == "raising" and self.flips:
+        else:
+            super().make(move)
+
+    def settle(self):
+        """Does what the schedule does: moves deltas, and visits at wakes. Returns its runtime, None if wakes stay."""
+        runtime = self.runtime(Checking(self.engine, self.invariants))
+        for _ in range(9):
+            run_chains(runtime, self.engine)
+            if self.deltas:  # as the schedule does where a process died
+                for bucket in range(BUCKETS):
+                    empty_buckets(runtime, [bucket], {}, always=True)
+            if not (wakes := self.wakes(runtime)):
+                return runtime
+            with suppress(Contended):  # a bucket is leased by a worker that died
+                WakeVisits(runtime).visit(wakes)
+        return None
+
+    def since(self):
+        """The greatest moment that had come for an item."""
+        items = [
+            filled(self.engine, key, LedgerItem.of(each), {route.name for route in self.app.routes})
+            for key, each in self.engine.state.items()
+            if key.pk.startswith("ledger#")
+        ]
+        return max((each.since(name) or 0 for each in items for name in each.contributions), default=0)
+
+
+class WakeWalk(TimedWalk):
+    """One random walk over a script of changes and seconds that pass."""
+
+    def __init__(self, handler, script, seed, faults=2, *, deltas=False):
+        before, todo = SCRIPTS[script]
+        items, more = ITEMS.get(handler, ({}, []))
+        self.handler, self.flips = handler, 2
+        BROKEN.clear()
+        with patch("tests.helpers.lookup_walks.application_of", lambda made, _: application_of(made)):
+            known = {**items, **{name: dict(content) for name, content in before}}
+            if handler == "on shift":
+                known = {
+                    name: content | ({"shift_id": "S0"} if name[0] == "T" else {}) for name, content in known.items()
+                }
+                todo = [
+                    (each[0], each[1] and each[1] | {"shift_id": "S0"}) if isinstance(each, tuple) else each
+                    for each in todo
+                ]
+            super().__init__(Script(handler, known, [*todo, *more]), seed, faults, deltas=deltas)
+
+    @staticmethod
+    def place(name):
+        return "main", f"{KEYS[name[0]]}#{name}", "META"
+
+    def make(self, move):
+        if move[0] == "change" and not isinstance(self.todo[0], int) and self.handler == "raising" and self.flips:
             self.flips -= 1
             BROKEN.symmetric_difference_update({self.random.choice("xy")})
         elif move[0] == "take" and not self.todo and self.handler == "raising":
@@ -214,17 +253,8 @@ class WakeWalk(Walk):
         return None
 
     def settled(self, *, compares):
-        runtime = self.runtime(Checking(self.engine, self.invariants))
-        for _ in range(9):
-            run_chains(runtime, self.engine)
-            if self.deltas:  # as the schedule does where a process died
-                for bucket in range(BUCKETS):
-                    empty_buckets(runtime, [bucket], {}, always=True)
-            if not (wakes := self.wakes(runtime)):
-                break
-            WakeVisits(runtime).visit(wakes)
-        else:
-            return f"wakes stay: {wakes}"
+        if (runtime := self.settle()) is None:
+            return "wakes stay"
         if not compares or self.since() > runtime.moment:  # an item was derived by a clock that is ahead
             return None
         return self.attributes_differ() if self.handler == "tiers" else self.rows_differ(runtime.moment)
@@ -248,15 +278,6 @@ class WakeWalk(Walk):
             if {attribute: shown.get(attribute) for attribute in expected} != expected:
                 return f"Attributes of {name} differ: {dict(shown)}, expected {expected}"
         return None
-
-    def since(self):
-        """The greatest moment that had come for an item."""
-        items = [
-            filled(self.engine, key, LedgerItem.of(each), {route.name for route in self.app.routes})
-            for key, each in self.engine.state.items()
-            if key.pk.startswith("ledger#")
-        ]
-        return max((each.since(name) or 0 for each in items for name in each.contributions), default=0)
 
 
 def walked(handler, script, walks, seed=0, faults=2, *, deltas=False):
