@@ -23,7 +23,7 @@ NOT_DEPLOYED := $(addprefix streamfold/,cli deploy failures pages proofs starter
 	derivations/feed/verified.py \
 	$(patsubst %,replay/%.py,costs mismatches replay stream) \
 	$(patsubst %,lifecycle/%.py,adoption diff other_rows retire row_repair \
-		row_sources rows search unseen))
+		row_sources row_sums rows search unseen))
 
 # The stream of an existing table, as `streamfold template` takes it.
 ORDERS_STREAM := arn:aws:dynamodb:us-east-1:123456789012:table/orders/stream/2026-01-01T00:00:00.000

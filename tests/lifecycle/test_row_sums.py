@@ -11,7 +11,7 @@ from streamfold.derivations.expected import RowDifference
 from streamfold.engines import MemoryEngine
 from streamfold.ledger.schema import Schema
 from streamfold.lifecycle.exports import ExportLine
-from streamfold.lifecycle.rows import ItemError, RowSum, compared, contributed, joined
+from streamfold.lifecycle.row_sums import ItemError, RowSum, compared, contributed, joined
 from streamfold.records.values import encode
 from streamfold.replay.replay import newest_sources
 from streamfold.runtime import Runtime

@@ -28,8 +28,9 @@ from streamfold.keys.table import Table
 from streamfold.ledger.schema import Schema
 from streamfold.lifecycle.backfill import BackfillProgress, BackfillRun, RunHooks, job_segments
 from streamfold.lifecycle.exports import Export, open_export
-from streamfold.lifecycle.rows import FAILED, ItemError, RowSum, compared, contributed, verified_routes
-from streamfold.lifecycle.rows import joined as joined_sums
+from streamfold.lifecycle.row_sums import FAILED, ItemError, RowSum, compared, contributed
+from streamfold.lifecycle.row_sums import joined as joined_sums
+from streamfold.lifecycle.rows import verified_routes
 from streamfold.records.change import ItemKey
 from streamfold.routes.route import Route
 from streamfold.runtime import Runtime

@@ -3,10 +3,8 @@
 from collections import deque
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from contextlib import closing, contextmanager
-from decimal import localcontext
 from pathlib import Path
 from tempfile import TemporaryDirectory
-from typing import Any, NamedTuple, TypeVar
 
 from streamfold.batch.fan_outs import run_chains
 from streamfold.batch.manifest import read_manifest
@@ -14,17 +12,14 @@ from streamfold.derivations.derivation import derived
 from streamfold.derivations.expected import NOTHING_UNSEEN, RowDifference, ShownRow, VerifiedRows
 from streamfold.engines.embedded import EmbeddedEngine
 from streamfold.engines.local_store import page_of
-from streamfold.engines.memory import MemoryEngine
 from streamfold.engines.protocol import Engine, Page, StoredItem
 from streamfold.keys.key_part import KeyValue
-from streamfold.keys.table import CONTRIBUTORS, LIFE, OWNER, Table, is_writers
-from streamfold.ledger.contribution import BEFORE_ALL, RowContribution
+from streamfold.keys.table import CONTRIBUTORS, LIFE, Table, is_writers
 from streamfold.ledger.deltas import BUCKETS
 from streamfold.ledger.schema import Schema
 from streamfold.ledger.state_keys import ledger_key
 from streamfold.lifecycle.buckets import pending_rows
 from streamfold.lifecycle.explain import Explaining, entries_in_ledger
-from streamfold.lifecycle.exports import ExportLine
 from streamfold.lifecycle.page import Pages
 from streamfold.lifecycle.row_sources import retired_attributes, retired_in, rows_that_agree
 from streamfold.lifecycle.sources import pages, scanned, source_tables
@@ -32,11 +27,10 @@ from streamfold.lifecycle.unseen import ComparedRow, UnseenDifferences, relied_o
 from streamfold.lifecycle.verify import stable
 from streamfold.records.change import ItemKey, image_of, item_key
 from streamfold.records.images import hidden
-from streamfold.records.values import EXACT, WIDE, Number, alike, decode, is_zero, sortable
+from streamfold.records.values import alike, is_zero, sortable
 from streamfold.routes.application import Application
 from streamfold.routes.route import SOURCE, Route
 from streamfold.runtime import MICROSECONDS, Runtime
-from streamfold.settings import Settings
 from streamfold.writes.guarded import RowKey
 
 FOLDS_MAX = 3
@@ -45,10 +39,6 @@ WATCHED_ROWS = 100
 """Rows that are read after each page of a fold about some rows only: one BatchGetItem."""
 ACTIONS = 2_000
 """Writes in one transaction of a fold, or of loaded items: local stores have no limit."""
-
-T = TypeVar("T")
-FAILED = ""
-"""Takes the place of the table in the key of an item on which a handler raised."""
 
 
 def verified_routes(app: Application, routes: Iterable[Route]) -> list[Route]:
@@ -365,135 +355,3 @@ class RowsVerifier:
         named = entries_in_ledger(self.app, self.engine, keys)
         self.lives.update(hash((row, life)) for row, life in named.lives if self._expires(row))
         self.lacking.update(row for row in named.lacking if self._expires(row))
-
-
-class ItemError(NamedTuple):
-    """An error of a handler on an item, as text: it is passed between processes."""
-
-    item: ItemKey
-    handler: str
-    error: str
-
-
-class RowSum(NamedTuple):
-    """The contributions of some items to one row, and the row itself if it is among the items."""
-
-    amounts: Mapping[str, Number] = {}
-    contributors: int = 0
-    items: Sequence[tuple[ItemKey, StoredItem]] = ()  # whose contributions have to be folded
-    shown: StoredItem | None = None
-    failed: tuple[ItemError, ...] = ()
-
-
-def joined(one: RowSum, other: RowSum) -> RowSum:
-    """The sum of both, equal in any order and grouping. The first one's list of items is extended in place."""
-    amounts = dict(one.amounts)
-    for name, amount in other.amounts.items():
-        amounts[name] = WIDE.add(amounts[name], amount) if name in amounts else amount
-    return RowSum(
-        amounts,
-        one.contributors + other.contributors,
-        _both(one.items, other.items),
-        other.shown if one.shown is None else one.shown,
-        one.failed + other.failed,
-    )
-
-
-def _both(one: Sequence[T], other: Sequence[T]) -> Sequence[T]:
-    """Both lists in one, without a copy: a row of a million items must not copy them a million times."""
-    if not one or not other:
-        return one or other
-    if isinstance(one, list):
-        one.extend(other)
-        return one
-    return [*one, *other]
-
-
-def contributed(
-    app: Application, routes: Sequence[Route], schema: Schema, line: ExportLine
-) -> Iterator[tuple[RowKey, RowSum]]:
-    """The contributions of an item of an export to rows; and the item itself, if it is a row of these routes."""
-    if line.image is None:
-        return
-    if is_target(routes, line.key):
-        yield line.key, RowSum(shown=line.image)
-    contributions: dict[RowKey, list[RowContribution]] = {}
-    image = image_of(line.image)
-    for route, fields in app.sources(line.key):
-        if route not in routes or route.planned_from_ledger:  # a worker has one item, no referents and no time
-            continue
-        made, error, _ = derived(route, image, fields, schema)
-        for row, contribution in made.items():
-            contributions.setdefault(row, []).append(contribution)
-        if error is not None:
-            failed = ItemError(line.key, route.name, f"{type(error).__name__}: {error}")
-            yield (FAILED, *line.key[1:]), RowSum(failed=(failed,))
-    for row, found in contributions.items():
-        yield row, _summed(line, found)
-
-
-def _summed(line: ExportLine, contributions: Sequence[RowContribution]) -> RowSum:
-    assert line.image is not None
-    if any(each.plain is not None or each.ordered or each.names for each in contributions):
-        return RowSum(items=((line.key, line.image),))
-    total = RowSum()
-    for each in contributions:
-        total = joined(total, RowSum(each.amounts, 1))
-    return total
-
-
-def compared(
-    app: Application, settings: Settings, routes: Sequence[Route], rows: Iterable[tuple[RowKey, RowSum]]
-) -> Iterator[RowDifference | ItemError | int]:
-    """Compares rows whose sums are complete; yields the differences, the errors, and the number of rows."""
-    known = list(rows)
-    folded = _folded(app, settings, routes, (each for _, found in known for each in found.items))
-    runtime = Runtime(app, folded or MemoryEngine(app.tables.values()), settings)
-    unseen = UnseenDifferences(runtime, routes, folded, has_state=False)
-    number = 0
-    for row, found in known:
-        yield from found.failed
-        if row[0] == FAILED:
-            continue
-        number += 1
-        stored, made = None if found.shown is None else decode({"M": found.shown}), _expected(row, found, folded)
-        differing = unseen.of([ComparedRow(row, stored, made)]) if stored and made else {}
-        shown, expected = visible(app, row, stored), visible(app, row, made)
-        if is_writers(stored):
-            if expected is not None:
-                yield RowDifference(row, shown, expected, taken=True)
-            continue
-        if not alike(shown, expected) or differing:
-            yield RowDifference(row, shown, expected, differing.get(row, NOTHING_UNSEEN))
-    yield number
-
-
-def _expected(row: RowKey, found: RowSum, folded: MemoryEngine | None) -> ShownRow | None:
-    """The row of a sum and its folded items."""
-    made: dict[str, Any] = {}
-    if found.items and folded is not None:
-        made = folded.read_rows([row]).get(row, {})
-    number = found.contributors + int(made.get(CONTRIBUTORS, 0))
-    if not number:
-        return None
-    with localcontext(EXACT):
-        for name, amount in found.amounts.items():
-            made[name] = WIDE.add(made[name], amount) if name in made else amount
-    if number > 1:
-        made.pop(OWNER, None)  # the fold has one of them alone
-    return made | {CONTRIBUTORS: number}
-
-
-def _folded(
-    app: Application, settings: Settings, routes: Collection[Route], items: Iterable[tuple[ItemKey, StoredItem]]
-) -> MemoryEngine | None:
-    """The rows of these items; all items of a compared row have to be among them."""
-    wanted = dict(items)
-    if not wanted:
-        return None
-    engine = MemoryEngine(app.tables.values(), actions_max=ACTIONS)
-    engine.put_sources((key, image, BEFORE_ALL) for key, image in wanted.items())
-    names = [route.name for route in routes]
-    runtime = Runtime(app, engine, settings, actions=ACTIONS, handlers=frozenset(names))
-    Pages(runtime, names).reconcile(wanted)
-    return engine
