@@ -1,1 +1,1 @@
-"""Handlers that are called once at a moment of an item: ``on(..., at=)`` and ``publish(..., at=)``."""
+"""Handlers that are called once at a moment of an item, which ``at=`` gives."""
