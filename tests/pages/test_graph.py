@@ -6,9 +6,10 @@ import pytest
 
 from handlers import app as shop
 from handlers.tenants import app as boards
+from handlers.tickets import app as deadlines
 from streamfold import App, Key, Router, Row
 from streamfold.derivations import KINDS
-from streamfold.pages.graph import HANDLER, SAME_ROWS, WRITES, described, graph_of, mermaid
+from streamfold.pages.graph import CALLS, HANDLER, SAME_ROWS, WRITES, described, graph_of, mermaid
 from tests.helpers.commands import ROOT
 from tests.helpers.drawn_applications import MARKUP, drawn_application
 from tests.helpers.everything import app as everything
@@ -77,6 +78,15 @@ def test_rows_that_a_chain_reads_under_another_template_are_linked():
 
     found = [(each.source, each.target) for each in edges if each.kind == SAME_ROWS]
     assert found == [("key A#{a} / TOTAL", "key A#{b} / TOTAL")]
+
+
+def test_moments_call_the_handler_of_a_timer_and_its_items_do_not():
+    graph = graph_of(deadlines)
+    reached = {(edge.source, edge.kind) for edge in graph.edges if edge.target == "handler escalate"}
+    assert reached == {("handler escalate.timer", CALLS)}
+    names = {node.id: f"n{number}" for number, node in enumerate(graph.nodes)}
+    timer, handler = names["handler escalate.timer"], names["handler escalate"]
+    assert f"    {timer} --> {handler}" in mermaid(graph).splitlines()
 
 
 def test_tenants_are_named():

@@ -24,7 +24,10 @@ from streamfold.routes.route import REFERENT, SOURCE, Route, Subscription
 HANDLER, ITEM, ROW, INDEX, OUTSIDE = "handler", "item", "row", "search index", "outside"
 """The kinds of nodes. A key that a handler derives rows under is a row, also where others read it."""
 READS, READS_TOO, LOOKS_UP, WRITES, SAME_ROWS = "reads", "reads too", "looks up", "writes", "same rows"
-"""The kinds of edges. ``same rows``: two templates of a chain that differ in words, and match one row."""
+CALLS = "calls"
+"""The kinds of edges. ``same rows``: two templates of a chain that differ in words, and match one row. ``calls``: the
+moments of items call a handler, which no change reaches.
+"""
 SHAPES = {
     HANDLER: '["{}"]',
     ITEM: '(["{}"])',
@@ -38,6 +41,7 @@ ARROWS = {
     LOOKS_UP: "-.->",
     WRITES: "==>",
     SAME_ROWS: "---",
+    CALLS: "-->",
 }
 ENTITIES = {'"': "#quot;", "<": "#lt;", ">": "#gt;", "&": "#amp;", "`": "#96;", "\\": "#92;"}
 """Characters that Mermaid would take for its own syntax or for markup, as it writes them."""
@@ -161,7 +165,10 @@ def graph_of(app: Application) -> Graph:
         handler = f"handler {route.name}"
         details = described(app, route) | {"write_units": route.kind.write_units}
         nodes[handler] = Node(handler, HANDLER, route.name, route.group, details)
-        read = [*((key, READS) for key in route.sources), *((each.key, LOOKS_UP) for each in route.lookups)]
+        sources = route.sources if route.kind.subscriptions(route) else ()
+        if called := route.kind.calls_once(route):
+            edges[Edge(handler, f"handler {called}", CALLS)] = None
+        read = [*((key, READS) for key in sources), *((each.key, LOOKS_UP) for each in route.lookups)]
         for key, kind in [*read, *((each.key, READS_TOO) for each in _other_subscriptions(route))]:
             if not (kind == READS_TOO and key in route.sources):
                 edges[Edge(key_node(key), handler, kind)] = None
