@@ -56,3 +56,4 @@ def documents_by_label(document: Item, labels: tuple[Item, ...]) -> Iterator[Row
 app = App("labels", routers=[labelled])
 lambda_handler = app.lambda_handler
 jobs_handler = app.jobs_handler
+verify_handler = app.verify_handler

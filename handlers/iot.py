@@ -73,3 +73,4 @@ def silent_devices(device: Item | None, parts: Parts, now: Now) -> Row | None:
 app = App("maintenance", routers=[maintenance])
 lambda_handler = app.lambda_handler
 jobs_handler = app.jobs_handler
+verify_handler = app.verify_handler

@@ -81,3 +81,4 @@ def escalate(timer: Timer) -> Add:
 app = App("deadlines", routers=[deadlines])
 lambda_handler = app.lambda_handler
 jobs_handler = app.jobs_handler
+verify_handler = app.verify_handler
