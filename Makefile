@@ -22,7 +22,7 @@ QUICK := keys records routes ledger commit derivations read
 NOT_DEPLOYED := $(addprefix streamfold/,cli deploy failures pages proofs starter testing __main__.py engines/memory.py \
 	derivations/feed/verified.py \
 	$(patsubst %,replay/%.py,costs mismatches replay stream) \
-	$(patsubst %,lifecycle/%.py,adoption diff other_rows retire row_repair \
+	$(patsubst %,lifecycle/%.py,adoption diff joins other_rows retire row_repair \
 		row_sources row_sums rows search unseen))
 
 # The stream of an existing table, as `streamfold template` takes it.

@@ -50,7 +50,7 @@ class Feature(NamedTuple):
 FEATURES = {
     "lookups": Feature(
         "(?i)lookup",
-        ("routes/lookups.py", "batch/lookups.py", "batch/referrers.py", "commit/referents.py"),
+        ("routes/lookups.py", "batch/lookups.py", "batch/referrers.py", "commit/referents.py", "lifecycle/joins.py"),
     ),
     "deltas": Feature(
         "(?i)(?<!time)delta",
@@ -65,7 +65,7 @@ FEATURES = {
     ),
     "collections": Feature(
         r"routes\.(?:parts|roots)|(?:commit|batch)\.collections|\b(?:route|part_keys)\.parts\b|\bgathers\b|\bgathering\b",
-        ("routes/parts.py", "routes/roots.py", "commit/collections.py", "batch/referrers.py"),
+        ("routes/parts.py", "routes/roots.py", "commit/collections.py", "batch/referrers.py", "lifecycle/joins.py"),
     ),
     "moments": Feature(
         r"\broutes\.moments\b|\b(?:ledger|batch)\.wakes\b|\basks_time\b",

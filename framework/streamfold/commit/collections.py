@@ -160,13 +160,14 @@ def _fields(key: Key, fields: Fields, item: StoredItem) -> Mapping[str, object] 
 
 def _range(root: RootItem, part: DeclaredPart, known: Iterable[PartRange]) -> PartRange:
     """The range that has a part's items: one that is read for another part too, if its prefix begins this one's."""
-    own = _own_range(root, part)
+    own = range_of(root, part)
     if own.newest or own.begins is None:
         return own
     return next(each for each in known if _holds(each, own))
 
 
-def _own_range(root: RootItem, part: DeclaredPart) -> PartRange:
+def range_of(root: RootItem, part: DeclaredPart) -> PartRange:
+    """The items that hold a root's parts of a key."""
     begins = part.prefix(root.fields)
     if begins is None:
         single = (part.key.table.name, *part.key.compose({name: root.fields[name] for name in part.key.types}))
@@ -182,7 +183,7 @@ def _holds(one: PartRange, other: PartRange) -> bool:
 
 def ranges_of(roots: Iterable[RootItem]) -> list[PartRange]:
     """The ranges of one item's handlers, each prefix that begins another one's instead of both."""
-    own = dict.fromkeys(_own_range(root, part) for root in roots for part in root.route.parts)
+    own = dict.fromkeys(range_of(root, part) for root in roots for part in root.route.parts)
     found: list[PartRange] = []
     for each in sorted(own, key=lambda one: (one.begins is not None, len(one.begins or ""))):
         if each.newest or each.begins is None or not any(_holds(known, each) for known in found):
@@ -217,7 +218,7 @@ def _read(engine: Engine, wanted: PartRange) -> ReadRange:
         page = engine.page(wanted.key.table, wanted.partition, str(wanted.begins), after, limit, **down)
         count += len(page.items)
         size += sum(map(item_bytes, page.items))
-        items += [each for each in page.items if _is_wanted(wanted, each)]
+        items += [each for each in page.items if is_wanted(wanted, each)]
         if count > PARTS_MAX or size > PARTS_BYTES_MAX:
             return ReadRange((), count, size, above=True)
         after = page.after
@@ -226,6 +227,6 @@ def _read(engine: Engine, wanted: PartRange) -> ReadRange:
     return ReadRange(items[::-1] if wanted.newest else items, count, size)
 
 
-def _is_wanted(wanted: PartRange, item: StoredItem) -> bool:
+def is_wanted(wanted: PartRange, item: StoredItem) -> bool:
     """Whether an item counts among the last of its key: others of the prefix, and rows that are absent, do not."""
     return not wanted.newest or (_fields(wanted.key, dict(wanted.fields), item) is not None and bool(image_of(item)))
