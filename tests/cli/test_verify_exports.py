@@ -11,6 +11,7 @@ from streamfold.records.values import encode
 from streamfold.writes.guarded import DeleteState, PutState, StateKey
 from tests.cli.test_fan_outs import SOCIAL
 from tests.helpers.exports import write_export
+from tests.helpers.rdds import LocalContext
 from tests.helpers.records import item, record
 
 MORE = """
@@ -247,10 +248,10 @@ def test_a_full_comparison_of_a_state_counts_idle_backlinks_and_its_repair_puts_
     assert (ran.code, "1 idle backlink:" in ran.out) == (0, True), ran.out
 
 
-def test_spark_joins_no_items_and_leaves_out_all_handlers_of_such_rows(folder, looked_up):
-    for name in ("sales", "products"):  # the rows of the second have the first one's sums too
-        ran = verify(folder, looked_up[0], None, name, "--runner", "spark")
-        assert (ran.code, "with those that they look up or gather: leave --runner out" in ran.err) == (
-            2,
-            True,
-        )
+def test_a_cluster_joins_items_with_the_referents_of_their_exports(folder, looked_up, monkeypatch):
+    monkeypatch.setattr("streamfold.cli.spark.spark_context", lambda _: LocalContext())
+    items = [each for each in looked_up[0] if each["PK"]["S"] != "ORDER#2"]
+    here, spark = (verify(folder, items, None, "--json", *more) for more in ((), ("--runner", "spark")))
+    assert (spark.code, json.loads(spark.out)) == (here.code, json.loads(here.out)), spark.err
+    different = json.loads(spark.out)["rows"]["different"]
+    assert [each["key"]["PK"]["S"] for each in different] == ["CATEGORY#tea", "LINES"]

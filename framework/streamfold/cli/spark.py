@@ -1,5 +1,7 @@
 """Runs on Spark: an export is repartitioned by row, so that no two workers write one row.
 
+Items that are derived with others are joined with these first, in shuffles that a task streams (``lifecycle.joins``).
+
 Only this module imports PySpark, and only for a run on Spark. It pickles names and plain values only: each worker
 imports the application and opens the store itself.
 """
@@ -8,9 +10,10 @@ import json
 import os
 import sys
 from collections import Counter
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import closing
 from dataclasses import dataclass
+from datetime import datetime
 from functools import cache
 from itertools import islice
 from typing import TYPE_CHECKING, Any, NamedTuple
@@ -27,10 +30,12 @@ from streamfold.jobs.job import Job, Jobs
 from streamfold.keys.table import Table
 from streamfold.ledger.schema import Schema
 from streamfold.lifecycle.backfill import BackfillProgress, BackfillRun, RunHooks, job_segments
-from streamfold.lifecycle.exports import Export, open_export
+from streamfold.lifecycle.exports import Export, ExportLine, open_export
+from streamfold.lifecycle.joins import JoinedItem, Joins, Positioned, answered, derive, name_of, together
 from streamfold.lifecycle.row_sums import FAILED, ItemError, RowSum, compared, contributed
 from streamfold.lifecycle.row_sums import joined as joined_sums
 from streamfold.lifecycle.rows import verified_routes
+from streamfold.lifecycle.sources import pages
 from streamfold.records.change import ItemKey
 from streamfold.routes.route import Route
 from streamfold.runtime import Runtime
@@ -46,6 +51,14 @@ LOCAL = "local[*,4]"
 QUIET = {"spark.ui.enabled": "false", "spark.driver.bindAddress": "127.0.0.1", "spark.driver.host": "127.0.0.1"}
 """Settings of a local run: Spark opens no port to other machines."""
 PARTITIONS_A_CORE = 4
+SORT_MEMORY = "spark.python.worker.memory", "256m"
+"""A task that sorts writes to disk above this size; Spark's own 512m would let a hot key take more than 400 MB."""
+ANCHORED_ITEMS = 50_000
+"""Items among which the rows that most of them share are counted."""
+GivenToTasks = tuple["AppLocation", tuple[str, ...], float]
+"""What a task is given: where the application is, the names of handlers, the moment of the exports."""
+FileTask = tuple[str, str, int]
+"""A data file: the name of the table, the manifest of the export, the number of the file."""
 AskedLag = tuple[float | None, str | None]
 """``--max-lag`` and ``--function``."""
 Shuffled = tuple[tuple[str, str], ItemKey]
@@ -88,22 +101,29 @@ def spark_context(master: str | None) -> Any:
         os.environ.setdefault("PYSPARK_PYTHON", sys.executable)  # or workers would run any python3 of the path
         for name, value in QUIET.items():
             conf.setIfMissing(name, value)
+    conf.setIfMissing(*SORT_MEMORY)
     context = SparkContext.getOrCreate(conf)
     context.setLogLevel("ERROR")
     return context
 
 
-def row_hash(key: object) -> int:
+def row_hash(text: str) -> int:
     """A hash that is the same in every process, unlike Python's own: workers must agree on the partition of a row."""
-    return crc32(repr(key).encode())
+    return crc32(text.encode(errors="surrogatepass"))
+
+
+def row_partition(row: RowKey) -> int:
+    """A hash that equal keys of rows share."""
+    return row_hash(name_of(row))
 
 
 @dataclass(frozen=True, slots=True)
 class Files:
-    """The data files of exports, as tasks: the name of the table, the manifest, the number of the file."""
+    """The data files of exports, as tasks, for some handlers."""
 
     location: AppLocation
     handlers: tuple[str, ...]
+    moment: float  # of the exports, epoch seconds; 0: that of this machine
 
     def routes(self, app: App) -> list[Route]:
         return [route for route in app.routes if route.name in self.handlers]
@@ -111,18 +131,32 @@ class Files:
     def export(self, app: App, settings: Settings, table: str, manifest: str) -> Export:
         return open_export(manifest, app.tables[table], settings.real_name(table))
 
+    def lines(self, app: App, settings: Settings, task: FileTask) -> Iterator[ExportLine]:
+        table, manifest, number = task
+        return self.export(app, settings, table, manifest).lines_of(number)
+
 
 class FileSums(Files):
-    """The contributions of the items of a file: a task of ``verify``."""
+    """The contributions of the items of a file that are derived alone, and its rows: a task of ``verify``."""
 
     __slots__ = ()
 
-    def __call__(self, task: tuple[str, str, int]) -> Iterator[tuple[RowKey, RowSum]]:
-        table, manifest, number = task
+    def __call__(self, task: FileTask) -> Iterator[tuple[RowKey, RowSum]]:
         app, settings = self.location.opened()
         routes, schema = self.routes(app), Schema()
-        for line in self.export(app, settings, table, manifest).lines_of(number):
+        for line in self.lines(app, settings, task):
             yield from contributed(app, routes, schema, line)
+
+
+class JoinedSums(Files):
+    """The contributions of items that are derived with others."""
+
+    __slots__ = ()
+
+    def __call__(self, items: Iterable[JoinedItem]) -> Iterator[tuple[RowKey, RowSum]]:
+        app, settings = self.location.opened()
+        for _, sums in derive(app, settings, self.routes(app), items, self.moment):
+            yield from sums
 
 
 class RowsCompared(Files):
@@ -132,24 +166,96 @@ class RowsCompared(Files):
 
     def __call__(self, rows: Iterable[tuple[RowKey, RowSum]]) -> Iterator[RowDifference | ItemError | int]:
         app, settings = self.location.opened()
-        return compared(app, settings, self.routes(app), rows)
+        return compared(app, settings, self.routes(app), rows, self.moment)
+
+
+@dataclass(frozen=True, slots=True)
+class FromLines(Files):
+    """The items of a file, to where a join needs them."""
+
+    of: Callable[[Joins, ExportLine], Iterator[Positioned]]
+
+    def __call__(self, task: FileTask) -> Iterator[Positioned]:
+        app, settings = self.location.opened()
+        joins = Joins(app, self.routes(app))
+        return (each for line in self.lines(app, settings, task) for each in self.of(joins, line))
+
+
+@dataclass(frozen=True, slots=True)
+class FromJoined(Files):
+    """Joined items, to where the next join needs what comes of them."""
+
+    of: Callable[[Joins, Iterable[Positioned]], Iterator[Positioned]]
+
+    def __call__(self, items: Iterable[Positioned]) -> Iterator[Positioned]:
+        app, _ = self.location.opened()
+        return self.of(Joins(app, self.routes(app)), items)
+
+
+class Shuffles(NamedTuple):
+    """The shuffles that join the items of files."""
+
+    context: Any
+    tasks: Sequence[FileTask]
+    partitions: int
+
+    @property
+    def files(self) -> Any:
+        """The files, a task each."""
+        return self.context.parallelize(self.tasks, len(self.tasks))
+
+    def sorted(self, items: Any) -> Any:
+        """What tasks stream: no group is in two partitions, and what comes first is first."""
+        return items.repartitionAndSortWithinPartitions(self.partitions, _group_hash)
+
+    def joined(
+        self, joins: Joins, given: GivenToTasks, own: Callable[[Joins, ExportLine], Iterator[Positioned]]
+    ) -> Any:
+        """The items that ``own`` gives, with all that their handlers read."""
+
+        def lines(of: Callable[[Joins, ExportLine], Iterator[Positioned]]) -> Any:
+            return self.files.flatMap(FromLines(*given, of))
+
+        brought = lines(own)
+        if joins.has_references:
+            referents = self.sorted(lines(Joins.asked)).mapPartitions(answered)
+            if joins.has_references_through:
+                known = self.sorted(lines(Joins.own).union(referents))
+                asked = known.mapPartitions(FromJoined(*given, Joins.asked_through))
+                brought = brought.union(self.sorted(asked.union(lines(Joins.offered_through))).mapPartitions(answered))
+            brought = brought.union(referents)
+        if joins.has_ranges:
+            parts = self.sorted(lines(Joins.ranges)).mapPartitions(FromJoined(*given, Joins.gathered))
+            brought = brought.union(parts)
+        return self.sorted(brought).mapPartitions(together)
+
+
+def _group_hash(position: tuple[str, str, int, str]) -> int:
+    return row_hash(position[0])
 
 
 def verified_on_spark(
-    location: AppLocation, app: App, routes: Sequence[Route], exports: Mapping[str, str], master: str | None
+    location: AppLocation, app: App, routes: Sequence[Route], exports: Mapping[str, str], time: str, master: str | None
 ) -> tuple[VerifiedRows, list[ItemError]]:
-    """Compares the rows of exports, by the names of their tables, with the sums of their sources."""
+    """Compares the rows of exports, by the names of their tables, with the sums of their sources.
+
+    time: of the exports, as their summaries have it.
+    """
     _, settings = location.opened()
-    handlers = tuple(route.name for route in verified_routes(app, routes))
-    task = FileSums(location, handlers)
+    verified = verified_routes(app, routes)
+    moment = datetime.fromisoformat(time).timestamp() if time else 0.0
+    given = location, tuple(route.name for route in verified), moment
+    task, joins = FileSums(*given), Joins(app, verified)
     opened = {name: task.export(app, settings, name, manifest) for name, manifest in exports.items()}
     tasks = [(name, exports[name], number) for name, export in opened.items() for number in range(export.segments)]
     context = spark_context(master)
-    partitions = context.defaultParallelism * PARTITIONS_A_CORE
-    files = context.parallelize(tasks, len(tasks)).flatMap(task)
-    rows = files.reduceByKey(joined_sums, partitions, partitionFunc=row_hash)
+    shuffles = Shuffles(context, tasks, context.defaultParallelism * PARTITIONS_A_CORE)
+    sums = shuffles.files.flatMap(task)
+    if joins.routes:
+        sums = sums.union(shuffles.joined(joins, given, Joins.own).mapPartitions(JoinedSums(*given)))
+    rows = sums.reduceByKey(joined_sums, shuffles.partitions, partitionFunc=row_partition)
     found, failed = VerifiedRows(), list[ItemError]()
-    for each in rows.mapPartitions(RowsCompared(location, handlers)).collect():
+    for each in rows.mapPartitions(RowsCompared(*given)).collect():
         if isinstance(each, int):
             found.rows += each
         elif isinstance(each, RowDifference):
@@ -182,27 +288,44 @@ class SortedKeys:
         return ScanPage(keys, str(self._read) if len(keys) == limit else None)
 
 
-class Anchored(Files):
-    """The items of a file, each with the row that most items of the file share with it.
+def anchored(items: Iterable[tuple[ItemKey, Iterable[RowKey]]]) -> Iterator[Shuffled]:
+    """Items with the row that most of the items around them share with them. ``items``: with the rows of each.
 
     Files hold items by the hash of their keys, so a row that is hot in one file is hot in all. All its items are then
     grouped by this row, and one worker writes it.
     """
+    for some in pages(items, ANCHORED_ITEMS):
+        rows = [(item, [name_of(row) for row in own if row[0] != FAILED and row != item]) for item, own in some]
+        shared = Counter(row for _, own in rows for row in own)
+        for item, own in rows:
+            yield (max(own, key=lambda row: (shared[row], row), default=name_of(item)), name_of(item)), item
+
+
+class Anchored(Files):
+    """The items of a file, anchored."""
 
     __slots__ = ()
 
-    def __call__(self, task: tuple[str, str, int]) -> Iterator[Shuffled]:
+    def __call__(self, task: FileTask) -> Iterator[Shuffled]:
+        return anchored(self._rows(task))
+
+    def _rows(self, task: FileTask) -> Iterator[tuple[ItemKey, list[RowKey]]]:
         app, settings = self.location.opened()
-        table, manifest, number = task
         routes, schema = self.routes(app), Schema()
-        rows: dict[ItemKey, list[str]] = {}
-        for line in self.export(app, settings, table, manifest).lines_of(number):
+        for line in self.lines(app, settings, task):
             if any(each.route in routes for each, _ in app.listeners(line.key)):
-                found = contributed(app, routes, schema, line)
-                rows[line.key] = [repr(row) for row, _ in found if row[0] != FAILED and row != line.key]
-        shared = Counter(row for own in rows.values() for row in own)
-        for item, own in rows.items():
-            yield (max(own, key=lambda row: (shared[row], row), default=repr(item)), repr(item)), item
+                yield line.key, [row for row, _ in contributed(app, routes, schema, line)]
+
+
+class JoinedAnchors(Files):
+    """Items that were joined with others, anchored."""
+
+    __slots__ = ()
+
+    def __call__(self, items: Iterable[JoinedItem]) -> Iterator[Shuffled]:
+        app, settings = self.location.opened()
+        made = derive(app, settings, self.routes(app), items, self.moment)
+        return anchored((item, [row for row, _ in sums]) for item, sums in made)
 
 
 @dataclass(frozen=True, slots=True)
@@ -263,13 +386,21 @@ class SparkRun(NamedTuple):
         cores: int = spark_context(self.master).defaultParallelism
         return SortedKeys(cores * PARTITIONS_A_CORE, iter(()))
 
+    def anchors(self, context: Any, app: App, partitions: int) -> Any:
+        """The items of the export, anchored. Those that are not in it are not joined: no anchor needs to be right."""
+        given = self.location, tuple(self.handlers), 0.0
+        shuffles = Shuffles(context, [(self.table, self.export, file) for file in range(self.files)], partitions)
+        joins = Joins(app, [route for route in app.routes if route.name in self.handlers])
+        if not joins.routes:
+            return shuffles.files.flatMap(Anchored(*given))
+        return shuffles.joined(joins, given, Joins.visited).mapPartitions(JoinedAnchors(*given))
+
     def carry(self, app: App, job: Job, run: BackfillRun) -> None:
         """Does every segment of a new job, and adds the lines of the workers to the progress of the run."""
         context = spark_context(self.master)
         cores, number = context.defaultParallelism, run.of
         worker = Worker(self.location, self.store, job.id, number, cores, self.lag)
-        tasks = [(self.table, self.export, file) for file in range(self.files)]
-        keys = context.parallelize(tasks, len(tasks)).flatMap(Anchored(self.location, tuple(self.handlers)))
+        keys = self.anchors(context, app, number)
         # Partitioned by the row only, and sorted by the whole key: a task that is repeated reads the same order.
         together = keys.repartitionAndSortWithinPartitions(number, lambda key: row_hash(key[0]))
         segments = list(range(number, job.segments))

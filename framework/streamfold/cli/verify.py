@@ -28,7 +28,7 @@ from streamfold.lifecycle.other_rows import (
 )
 from streamfold.lifecycle.page import Difference, Pages
 from streamfold.lifecycle.row_repair import RowCorrection
-from streamfold.lifecycle.rows import RowsVerifier, verified_routes
+from streamfold.lifecycle.rows import RowsVerifier
 from streamfold.lifecycle.sources import pages, unfilled, wanted_routes
 from streamfold.lifecycle.verify import Verified, Verifier, idle_backlinks
 from streamfold.routes.application import Application
@@ -433,9 +433,9 @@ def _exports_report(opened: Session) -> Report:
     """Compares exports. No store is opened."""
     app, settings, given = opened.app, opened.settings, opened.given
     spark, wanted = given.runner == SPARK, wanted_routes(app, dict.fromkeys(given.handlers))
-    routes = [route for route in exported_routes(wanted) if not (spark and _spark_lacks(app, route))]
+    routes = [route for route in exported_routes(wanted) if route.kind.contributes or not spark]
     missed = {
-        route.name: _why_not_exported(app, route)
+        route.name: _why_not_exported(route)
         for route in (wanted if given.handlers else app.routes)
         if route not in routes
     }
@@ -462,15 +462,8 @@ def _exports_report(opened: Session) -> Report:
     return Report(lines(), report, bool(found.rows.different or found.rows.failed or items))
 
 
-def _spark_lacks(app: Application, route: Route) -> bool:
-    # A worker has one item at a time: it cannot make rows of items and those that they look up or gather.
-    return not route.kind.contributes or any(each.planned_from_ledger for each in verified_routes(app, [route]))
-
-
-def _why_not_exported(app: Application, route: Route) -> str:
+def _why_not_exported(route: Route) -> str:
     """The reason why a handler cannot be compared by exports."""
-    if route.kind.contributes and _spark_lacks(app, route):
-        return "--runner spark does not join items with those that they look up or gather: leave --runner out"
     if not derivation(route).reconciles:
         return f"it is of kind {route.kind}, and follows from changes, which exports do not contain"
     if derivation(route).joins_items:
@@ -507,6 +500,6 @@ def _on_spark(opened: Session, routes: Sequence[Route], exports: Mapping[str, Ex
     time = check_exports(app, routes, exports)
     manifests = {name: export.location for name, export in exports.items()}
     location = AppLocation.here(opened.given.application, opened.given.tables)
-    rows, failed = verified_on_spark(location, app, routes, manifests, opened.given.spark_master)
+    rows, failed = verified_on_spark(location, app, routes, manifests, time, opened.given.spark_master)
     rows.failed += [ItemFailed(each.item, each.handler, repair.FailedElsewhere(each.error)) for each in failed]
     return VerifiedExports(time, rows, None)
