@@ -8,6 +8,7 @@ end time passes all moments: the rows of each time on the way are to be those of
 from contextlib import suppress
 from functools import cache
 from random import Random
+from types import SimpleNamespace
 from unittest.mock import patch
 
 from streamfold import Count, Key, Max, Row, Sum
@@ -15,11 +16,12 @@ from streamfold.batch.fan_outs import run_chains
 from streamfold.batch.wakes import BEFORE_ALL_WAKES, WakeVisits, asking, listed
 from streamfold.commit.buckets import empty_buckets
 from streamfold.commit.transactions import filled
+from streamfold.derivations.search.indexes import OPENED
 from streamfold.errors import Contended
 from streamfold.ledger.contribution import LedgerItem
 from streamfold.ledger.deltas import BUCKETS
-from streamfold.ledger.wakes import partitions
-from streamfold.proofs.oracle import at_moment, expected_all, stored_rows
+from streamfold.ledger.wakes import Waits, partitions
+from streamfold.proofs.oracle import at_moment, expected_all, outside_rows, stored_rows
 from streamfold.records.images import Image
 from streamfold.routes.moments import Now
 from streamfold.runtime import Runtime
@@ -34,6 +36,8 @@ from tests.helpers.woken import (
     best,
     chain,
     counted,
+    documents,
+    expiring,
     leaders,
     made,
     on_shift,
@@ -108,6 +112,8 @@ MADE = {
     "large": large,
     "raising": raising,
     "on shift": on_shift,
+    "documents": documents,
+    "expiring": expiring,
 }
 ITEMS = {
     "on shift": ({"S0": {"begins_at": at(20)}}, [("S0", {"begins_at": at(60)}), 20, ("S0", {"begins_at": at(30)})])
@@ -138,7 +144,14 @@ class TimedWalk(Walk):
             else self.time.choice((0, 0, -SKEW_SECONDS, SKEW_SECONDS, self.time.randint(-SKEW_SECONDS, SKEW_SECONDS)))
         )
         app, settings = self.code(store)
-        made_runtime = Runtime(app, store or self.store, settings, pause=lambda _: None, clock=lambda: self.now + skew)
+        made_runtime = Runtime(
+            app,
+            store or self.store,
+            settings,
+            pause=lambda _: None,
+            clock=lambda: self.now + skew,
+            opened={OPENED: self.index},
+        )
         if self.deltas:
             made_runtime.pace.sharing.forced = lambda _: True
         return made_runtime
@@ -201,7 +214,9 @@ class TimedWalk(Walk):
             for key, each in self.engine.state.items()
             if key.pk.startswith("ledger#")
         ]
-        return max((each.since(name) or 0 for each in items for name in each.contributions), default=0)
+        counters = [Waits.of(str(each["refs"])).since for each in self.engine.state.values() if "refs" in each]
+        ledger = [each.since(name) for each in items for name in each.contributions]
+        return max((each or 0 for each in (*ledger, *counters)), default=0)
 
 
 class WakeWalk(TimedWalk):
@@ -263,6 +278,7 @@ class WakeWalk(TimedWalk):
         with at_moment(moment):
             expected = expected_all(self.app, [each for own in self.log.values() for each in own])
         found = stored_rows(self.app, self.engine.rows.items())
+        found |= outside_rows(self.app, SimpleNamespace(store=self.engine))
         keys = [key[1:] for key in {**found, **expected} if found.get(key) != expected.get(key)]
         return f"Rows differ: {keys[:3]}: {[found.get(('main', *key)) for key in keys[:3]]}" if keys else None
 

@@ -10,6 +10,7 @@ from streamfold.batch.lookups import StepsWithReferents
 from streamfold.batch.report import Report
 from streamfold.batch.visits import Visits
 from streamfold.batch.wakes import AtWakes, PresentTime, PutOff, WakeVisits
+from streamfold.derivations.search import indexing
 from streamfold.engines import MemoryEngine
 from streamfold.ledger import step, wakes
 from streamfold.ledger.contribution import LedgerItem, moments_of
@@ -17,7 +18,7 @@ from streamfold.ledger.state_keys import is_wake
 from streamfold.ledger.wakes import Times, Waits, wake_key, wake_writes
 from streamfold.replay.replay import Replay
 from streamfold.runtime import MICROSECONDS, Runtime
-from streamfold.writes.guarded import DeleteState, LedgerWrite, PutState, Refused
+from streamfold.writes.guarded import CounterWrite, DeleteState, LedgerWrite, PutState, Refused
 from tests.helpers.changed_writes import on_writes
 from tests.helpers.woken import Checking
 from tests.mutants.registry import mutant
@@ -168,6 +169,21 @@ def _() -> Iterator[None]:
         return found._replace(moments=Waits.of(text).text) if is_parked else found
 
     with patch.object(step, "_beside", named):
+        yield
+
+
+DOCUMENTS = "tests/batch/test_wake_walks.py::test_walks_over_documents_lead_to_those_of_each_time"
+
+
+@mutant("a search notes no moments", None, tests=DOCUMENTS)
+def _() -> Iterator[None]:
+    with patch.object(indexing, "moments_noted", lambda runtime, each: True):
+        yield
+
+
+@mutant("the moments of a search are noted whatever the number of its counter is", None, tests=DOCUMENTS)
+def _() -> Iterator[None]:
+    with on_writes(CounterWrite, guard=lambda holds: lambda write, item: True):
         yield
 
 
