@@ -12,7 +12,7 @@ from tests.systems import Folded, delivered_again, in_other_order, items_after, 
 
 RECORDS, _ = recorded("shop/deliveries")
 SIZES = (1, 7, 100, len(RECORDS))
-MOMENTS = 12
+MOMENTS = 6
 """Numbers of records behind which rows are compared."""
 
 
@@ -60,10 +60,10 @@ def test_orders_show_what_is_shipped_of_them_while_records_come(seed):
     assert deliveries(Folded(app, records, 40)) == Warehouse(records).deliveries()
 
 
-@pytest.mark.parametrize("seed", range(4))
+@pytest.mark.parametrize("seed", range(2))
 def test_lines_and_shipments_may_come_in_any_order(seed):
     records = in_other_order(RECORDS, Random(seed))
-    assert deliveries(Folded(app, records, 1 + 9 * seed)) == Warehouse(RECORDS).deliveries()
+    assert deliveries(Folded(app, records, 7 + 30 * seed)) == Warehouse(RECORDS).deliveries()
 
 
 def test_records_that_are_delivered_again_change_nothing():

@@ -12,7 +12,7 @@ from tests.systems import Folded, delivered_again, in_other_order, items_after, 
 
 RECORDS, _ = recorded("documents/labels")
 SIZES = (1, 7, 100, len(RECORDS))
-MOMENTS = 12
+MOMENTS = 6
 """Numbers of records behind which rows are compared."""
 
 
@@ -65,9 +65,9 @@ def test_documents_show_the_names_of_their_labels_while_records_come(seed):
     assert rows(Folded(app, records, 40)) == Cabinet(records).rows()
 
 
-@pytest.mark.parametrize("seed", range(4))
+@pytest.mark.parametrize("seed", range(2))
 def test_labels_and_documents_may_come_in_any_order(seed):
-    assert rows(Folded(app, in_other_order(RECORDS, Random(seed)), 1 + 9 * seed)) == Cabinet(RECORDS).rows()
+    assert rows(Folded(app, in_other_order(RECORDS, Random(seed)), 7 + 30 * seed)) == Cabinet(RECORDS).rows()
 
 
 def test_records_that_are_delivered_again_change_nothing():
