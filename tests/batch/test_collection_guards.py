@@ -4,6 +4,7 @@ from dataclasses import replace
 
 from streamfold import App, Every, Router, Row
 from streamfold.batch import referrers
+from streamfold.batch.process import process_changes
 from streamfold.commit.pending import PendingWork
 from streamfold.derivations.derivation import Finishing, Work
 from streamfold.routes.parts import PART
@@ -20,6 +21,12 @@ def lines_of(router, **reads):
     @router.index(ORDER, into=ROWS, parts=[Every(LINE, **reads)])
     def lines(order, parts):
         return Row(lines=len(parts(LINE)))
+
+
+def prices_of(router):
+    @router.index(ORDER, into=ROWS, parts=[LINE])
+    def prices(order, parts):
+        return Row(note=order.get("note", 0), prices=[each["price"] for each in parts(LINE)])
 
 
 def test_a_visit_writes_though_nothing_differs():
@@ -57,17 +64,12 @@ def test_with_optional_a_visit_of_an_absent_root_writes():
 
 
 def test_a_part_is_read_and_not_taken_from_its_record():
-    def prices(router):
-        @router.index(ORDER, into=ROWS, parts=[LINE])
-        def prices(order, parts):
-            return Row(prices=[each["price"] for each in parts(LINE)])
-
-    shop = shop_of(prices)
+    shop = shop_of(prices_of)
     shop.process(shop.order())
     first = shop.line("a", price=1)
     shop.line("a", price=2)
     shop.process(first)
-    assert shop.row("ROW#1") == {"prices": [2]}
+    assert shop.row("ROW#1") == {"note": 0, "prices": [2]}
 
 
 def test_root_and_parts_are_read_behind_the_ledger_item():
@@ -80,6 +82,41 @@ def test_root_and_parts_are_read_behind_the_ledger_item():
     work = Work(route, change.item, PART, {"order_id": "1", "sku": "b"}, [change])
     outcome = referrers.visit_roots([work], Finishing(runtime, lambda failed: failed, PendingWork()))
     assert (outcome.failed, shop.row("ROW#1")) == ([], {"lines": 3})
+
+
+def test_a_write_of_older_parts_is_refused_though_the_contribution_is_again_what_it_read():
+    shop = shop_of(prices_of)
+    shop.process(shop.order(), shop.line("a", price=1))
+    store = Meanwhile(shop.engine)
+    dearer = shop.line("a", price=2)
+    store.happens = ("transact", lambda: shop.process(shop.line("a", price=1)))
+    assert process_changes(replace(shop.runtime(), store=store), [dearer]).failures == []
+    assert shop.row("ROW#1") == {"note": 0, "prices": [1]}
+
+
+def test_an_older_record_of_a_root_does_not_bring_its_image_back():
+    shop = shop_of(prices_of)
+    first, second = shop.order(note=1), shop.order(note=2)
+    shop.process(first, second)
+    shop.process(first)
+    assert shop.row("ROW#1") == {"note": 2, "prices": []}
+
+
+def test_a_visit_keeps_the_version_of_the_record_before():
+    shop = shop_of(prices_of)
+    first, second = shop.order(note=1), shop.order(note=2)
+    shop.process(first, second)
+    shop.process(shop.line("a", price=1))
+    shop.process(first)
+    assert shop.row("ROW#1") == {"note": 2, "prices": [1]}
+
+
+def test_a_record_that_comes_after_a_visit_is_not_taken_for_done():
+    shop = shop_of(prices_of)
+    shop.process(shop.order(note=1))
+    shop.process(shop.line("a", price=1))
+    shop.process(shop.order(note=2))
+    assert shop.row("ROW#1") == {"note": 2, "prices": [1]}
 
 
 def test_each_record_of_a_part_counts_though_the_first_and_the_last_image_agree():

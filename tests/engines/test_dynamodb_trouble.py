@@ -330,6 +330,30 @@ def test_reads_are_consistent_where_that_is_asked_for(consistent):
     assert store.client.calls[0].RequestItems["state"]["ConsistentRead"] is consistent
 
 
+def strongly(*given):
+    """An engine of a table with sort keys, and whether its first call asks for what is newest."""
+    store = DynamoEngine(Client(*given), {"main": (Table("main"), "real-main")}, "state", pause=lambda seconds: None)
+    return store, lambda: vars(store.client.calls[0]).get("ConsistentRead")
+
+
+def test_pages_of_a_partition_are_read_strongly():
+    store, is_strong = strongly({"Items": []})
+    store.page(Table("main"), "ORDER#1", "LINE#", None, 10)
+    assert is_strong()
+
+
+def test_a_source_item_is_read_strongly():
+    store, is_strong = strongly({})
+    store.read_source(("main", "ORDER#1", "META"))
+    assert is_strong()
+
+
+def test_source_items_are_read_strongly_together():
+    store, _ = strongly({"Responses": {}})
+    store.read_sources([("main", "ORDER#1", "META"), ("main", "ORDER#2", "META")])
+    assert store.client.calls[0].RequestItems["real-main"]["ConsistentRead"]
+
+
 def test_throttled_read_has_an_unknown_outcome():
     with pytest.raises(EngineUnavailable):
         engine(error("ThrottlingException")).read_state(KEYS)

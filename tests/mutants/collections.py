@@ -5,14 +5,24 @@ from threading import local
 from typing import Any
 from unittest.mock import patch
 
-from streamfold.batch import process, referrers
+from streamfold.batch import lookups, process, referrers, steps
 from streamfold.batch.visits import Visits
 from streamfold.commit import collections as reading
-from streamfold.commit.collections import RootItem, ranges_of, read_ranges
+from streamfold.commit import ledger_units, referents
+from streamfold.commit.collections import RootItem, parts_of, ranges_of, read_ranges
+from streamfold.engines import DynamoEngine
+from streamfold.ledger import step as step_module
+from streamfold.ledger.contribution import BEFORE_ALL
+from streamfold.routes.application import Listener
+from streamfold.routes.lookups import references
 from streamfold.routes.roots import changed_parts
+from streamfold.writes.guarded import LedgerWrite
+from tests.helpers.changed_writes import on_writes
 from tests.mutants.registry import mutant
 
 TESTS = "tests/batch/test_collection_guards.py::"
+ENGINE, EQUAL = "tests/engines/test_dynamodb_trouble.py::", "tests/batch/test_equal_visits.py::"
+LISTS = "tests/batch/test_lists_of_references.py::"
 OF_THREAD = local()
 """What a worker of a walk read too early: a patch inside of one would be taken back by another."""
 
@@ -115,10 +125,16 @@ def _() -> Iterator[None]:
         yield
 
 
-@mutant("after a refusal the collection is not read again", "collections: all parts")
+@mutant(
+    "after a refusal the collection is not read again",
+    None,
+    tests=TESTS + "test_a_part_that_comes_between_the_reads_and_the_write_of_a_step_is_in_its_row",
+)
 def _() -> Iterator[None]:
+    OF_THREAD.kept = {}
+
     def kept(engine: Any, wanted: Any, stored: Any = None) -> Any:
-        known = OF_THREAD.__dict__.setdefault("kept", {})
+        known = OF_THREAD.__dict__.setdefault("kept", {})  # of a worker that is another thread: its own
         for each in wanted:
             if each not in known:
                 known |= read_ranges(engine, [each], stored)
@@ -178,4 +194,187 @@ def _() -> Iterator[None]:
     from streamfold.routes import parts
 
     with patch.object(parts, "alike_in", lambda one, other: (one or {}) == (other or {})):
+        yield
+
+
+def _weakly(name: str, request: str) -> Any:
+    """Reads of source items by one of the engine's methods, which may give what is older."""
+    call = getattr(DynamoEngine, name)
+
+    def weak(self: DynamoEngine, operation: Any, **arguments: Any) -> Any:
+        asked = {**arguments, "ConsistentRead": False} if "ConsistentRead" in arguments else arguments
+        if request == "batch" and "RequestItems" in arguments:
+            asked = {
+                "RequestItems": {key: {**one, "ConsistentRead": False} for key, one in asked["RequestItems"].items()}
+            }
+        return call(self, operation, **asked)
+
+    return patch.object(DynamoEngine, name, weak)
+
+
+@mutant("parts are read weakly", None, tests=ENGINE + "test_pages_of_a_partition_are_read_strongly")
+def _() -> Iterator[None]:
+    with _weakly("_call", "query"):
+        yield
+
+
+@mutant("the root of a visit is read weakly", None, tests=ENGINE + "test_a_source_item_is_read_strongly")
+def _() -> Iterator[None]:
+    with _weakly("_read", "get"):
+        yield
+
+
+@mutant("the roots of visits are read weakly", None, tests=ENGINE + "test_source_items_are_read_strongly_together")
+def _() -> Iterator[None]:
+    with _weakly("_read", "batch"):
+        yield
+
+
+@mutant(
+    "a visit is conditioned on the contribution, not on the revision",
+    None,
+    tests=TESTS + "test_a_write_of_older_parts_is_refused_though_the_contribution_is_again_what_it_read",
+)
+def _() -> Iterator[None]:
+    def changed(holds: Any) -> Any:
+        def ledger_holds(write: LedgerWrite, item: Any) -> bool:
+            if not write.fence or not item:
+                return bool(holds(write, item))
+            return all(item.get(f"{each.handler}.s", "") == each.expected for each in write.contributions)
+
+        return ledger_holds
+
+    with on_writes(LedgerWrite, guard=changed):
+        yield
+
+
+@mutant(
+    "a root's record is applied again and again",
+    None,
+    tests=TESTS + "test_an_older_record_of_a_root_does_not_bring_its_image_back",
+)
+def _() -> Iterator[None]:
+    def never(*_: Any) -> bool:
+        return False
+
+    with (
+        patch.object(lookups, "_is_newer", never),
+        patch.object(step_module, "is_done", never),
+        patch.object(ledger_units, "is_done", never),
+    ):
+        yield
+
+
+def _visits_write(version: str) -> Any:
+    """Visits whose ledger items get this version."""
+    reconciled = ledger_units.reconciled
+
+    def other(*given: Any) -> Any:
+        made = reconciled(*given)
+        own = tuple(each._replace(version=version) for each in made.guard.contributions)
+        return made._replace(guard=made.guard._replace(contributions=own))
+
+    return patch.object(ledger_units, "reconciled", other)
+
+
+@mutant("a visit takes the version back", None, tests=TESTS + "test_a_visit_keeps_the_version_of_the_record_before")
+def _() -> Iterator[None]:
+    with _visits_write(BEFORE_ALL):
+        yield
+
+
+@mutant(
+    "a visit counts as all records until now",
+    None,
+    tests=TESTS + "test_a_record_that_comes_after_a_visit_is_not_taken_for_done",
+)
+def _() -> Iterator[None]:
+    with _visits_write("~"):
+        yield
+
+
+@mutant(
+    "a root with more parts than it may have is made of those that were read",
+    None,
+    tests="tests/batch/test_collection_costs.py::test_more_parts_than_a_root_may_have_park_it_with_their_number",
+)
+def _() -> Iterator[None]:
+    def of_some(root: Any, read: Any) -> Any:
+        return parts_of(root, {each: one._replace(number=0, size=0, above=False) for each, one in read.items()})
+
+    with patch.object(reading, "parts_of", of_some):
+        yield
+
+
+@mutant(
+    "with optional, a page makes the row of a root of each part",
+    None,
+    tests="tests/lifecycle/test_collections_beside.py::test_a_backfill_with_optional_leads_each_part_to_its_root",
+)
+def _() -> Iterator[None]:
+    with patch.object(Listener, "visited", lambda self, item, fields: (item, fields)):
+        yield
+
+
+@mutant(
+    "the record of a write-back reads everything once more",
+    None,
+    tests=EQUAL + "test_the_record_of_a_write_back_reads_no_referent_and_writes_nothing",
+)
+def _() -> Iterator[None]:
+    with patch.object(steps, "_without_unseen", lambda routed, work: routed):
+        yield
+
+
+@mutant(
+    "a large contribution that is equal is put again",
+    None,
+    tests=EQUAL + "test_an_equal_visit_writes_the_ledger_item_alone_however_large_the_contribution",
+)
+def _() -> Iterator[None]:
+    kept = step_module._kept
+
+    def again(key: Any, route: Any, text: str, elsewhere: str) -> Any:
+        return kept(key, route, text, "" if text == elsewhere else elsewhere)
+
+    with patch.object(step_module, "_kept", again):
+        yield
+
+
+@mutant(
+    "an item may refer to any number of others",
+    None,
+    tests=(
+        LISTS + "test_more_references_are_parked_with_their_number_and_the_item_s_rows_stay",
+        LISTS + "test_all_lookups_of_a_handler_are_counted_together",
+    ),
+)
+def _() -> Iterator[None]:
+    with patch.object(referents, "check_count", lambda *_: None):
+        yield
+
+
+@mutant(
+    "a reference that is in a list twice is given once",
+    None,
+    tests=LISTS + "test_a_reference_that_is_there_twice_is_given_twice_and_has_one_backlink",
+)
+def _() -> Iterator[None]:
+    with patch.object(referents, "references", lambda *given: tuple(dict.fromkeys(references(*given)))):
+        yield
+
+
+@mutant(
+    "the referents of a list come in any order",
+    None,
+    tests=LISTS + "test_names_come_in_the_order_of_the_list_and_follow_a_rename_and_a_removal",
+)
+def _() -> Iterator[None]:
+    with patch.object(referents, "references", lambda *given: tuple(sorted(references(*given)))):
+        yield
+
+
+@mutant("a change of a part writes for a root that is not there", "collections", equivalent=True)
+def _() -> Iterator[None]:
+    with _passes(lambda visit, step: False):
         yield
