@@ -27,8 +27,10 @@ NO_ITEM = {"row": "none", "times": 0}
 SECONDS = (20, 60)
 """Moments of parts, after the begin."""
 CALM_STEPS, CALM_STEP_SECONDS = LEASE_STEPS + 2, 20
-WEIGHTS = {"page": 4, "deploy": 4, "repair": 2}
-"""Of moves that would hide what is stale if they came last."""
+LOOKS = 0.15
+"""How often somebody looks for wakes: that is 32 queries between two calls."""
+WEIGHTS = {"page": 4, "deploy": 4, "repair": 2, "wake": 20}
+"""Of moves that would hide what is stale if they came last, or that are seldom to be made."""
 
 
 class Design(NamedTuple):
@@ -260,6 +262,9 @@ class CollectionWalk(TimedWalk):
             found.append(("repair",))
         return found
 
+    def looks(self):
+        return self.design.timed and self.time.random() < LOOKS
+
     def weight(self, what, worker=None, *rest):
         return WEIGHTS.get(what) or super().weight(what, worker, *rest)
 
@@ -372,12 +377,16 @@ class CollectionWalk(TimedWalk):
             self.now += CALM_STEP_SECONDS  # a bucket may be leased until then
         return self.rows_differ() if self.settle() else "wakes stay"
 
+    def stored(self):
+        """The rows, with items that are none."""
+        return self.engine.rows.items()
+
     def rows_differ(self):
         items = {
             name: None if image is None else {each: image[each] for each in image} for name, image in self.items.items()
         }
         expected, found = model(self.design, items, at(self.now - START)), {}
-        for (_, pk, _), row in self.engine.rows.items():
+        for (_, pk, _), row in self.stored():
             values = {name: decode(value) if isinstance(value, dict) else value for name, value in row.items()}
             if pk.startswith("OWN#"):
                 found["OWN", pk[4:]] = values["row"], int(values["amount"])

@@ -326,11 +326,7 @@ class Walk:
     def __init__(self, script, seed, faults=2):
         self.script, self.random, self.faults = script, Random(seed), faults
         self.app = application_of(script.made, script.inline)
-        self.engine = MemoryEngine(self.app)
-        self.engine.source_tables.update(self.app.source_tables)
-        self.store = ScheduledStore(self.engine)
-        self.index = ScheduledIndex(self.store)
-        self.invariants = Invariants(self.app, self.engine)
+        self.open()
         self.items, self.log, self.acked = {}, {}, Counter()
         self.sequence = 1_000
         self.before = {}
@@ -347,6 +343,18 @@ class Walk:
         for referent, referrer in script.notes:
             self.engine.insert_state(backlinks("walks", "lines", self.place(referrer), [self.place(referent)]))
         self.check()
+
+    def open(self):
+        """Opens the store: dictionaries, whose invariants are checked after each call."""
+        self.engine = MemoryEngine(self.app)
+        self.engine.source_tables.update(self.app.source_tables)
+        self.store = ScheduledStore(self.engine)
+        self.index = ScheduledIndex(self.store)
+        self.invariants = Invariants(self.app, self.engine)
+
+    def put(self, place, raw, version_text):
+        """Writes an item, None: removes it."""
+        self.engine.put_sources([(place, raw, version_text)])
 
     def check(self):
         try:
@@ -368,7 +376,7 @@ class Walk:
         old, self.items[name] = self.items.get(name), new
         self.sequence += 1
         made = change(old, new, self.sequence)
-        self.engine.put_sources([(place, None if new is None else encode(new)["M"], made.version_text)])
+        self.put(place, None if new is None else encode(new)["M"], made.version_text)
         self.log.setdefault(name, []).append(made)
 
     def process(self, changes):

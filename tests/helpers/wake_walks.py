@@ -166,12 +166,17 @@ class TimedWalk(Walk):
             )
         ]
 
+    def looks(self):
+        """Whether somebody looks for wakes between two calls."""
+        return True
+
     def visit(self, runtime, wakes):
         return lambda: WakeVisits(runtime).visit(wakes).failures and ()
 
     def moves(self):
         found = list(super().moves())
-        if len([each for each in self.workers if each.what == "wake"]) < 2 and len(self.workers) < 3:
+        busy = len([each for each in self.workers if each.what == "wake"]) == 2 or len(self.workers) >= 3
+        if not busy and self.looks():
             runtime = self.runtime()
             if wakes := self.wakes(runtime):
                 found.append(("wake", (runtime, wakes)))
@@ -193,11 +198,19 @@ class TimedWalk(Walk):
         else:
             super().make(move)
 
+    def checking(self):
+        """A store that no scheduler stops."""
+        return Checking(self.engine, self.invariants)
+
+    def follow_chains(self, runtime):
+        """Delivers the changes of rows to the handlers that read rows."""
+        run_chains(runtime, self.engine)
+
     def settle(self):
         """Does what the schedule does: moves deltas, and visits at wakes. Returns its runtime, None if wakes stay."""
-        runtime = self.runtime(Checking(self.engine, self.invariants))
+        runtime = self.runtime(self.checking())
         for _ in range(9):
-            run_chains(runtime, self.engine)
+            self.follow_chains(runtime)
             if self.deltas:  # as the schedule does where a process died
                 for bucket in range(BUCKETS):
                     empty_buckets(runtime, [bucket], {}, always=True)
