@@ -372,9 +372,3 @@ def _() -> Iterator[None]:
 def _() -> Iterator[None]:
     with patch.object(referents, "references", lambda *given: tuple(sorted(references(*given)))):
         yield
-
-
-@mutant("a change of a part writes for a root that is not there", "collections", equivalent=True)
-def _() -> Iterator[None]:
-    with _passes(lambda visit, step: False):
-        yield
