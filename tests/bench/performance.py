@@ -39,6 +39,7 @@ TITLES = {
     "search": "Documents",
     "exports": "Verifying an export",
     "lookups": "Handlers with a lookup",
+    "collections": "Handlers that gather parts",
     "moments": "Handlers that ask for the time",
     "calls": "Slow calls of an external handler",
     "backfill": "A backfill that is killed, and one beside a writer",

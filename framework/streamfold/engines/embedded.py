@@ -136,7 +136,7 @@ class StatePages(ABC):
         first = HIGHEST if descending else ""
         bounds = (begins, begins + HIGHEST, first if after is None else sortable(after))
         rows = self._asked(query, (table.name, sortable(partition), *bounds, limit + 1))
-        return page_of(table, [self._file.item(text) for (text,) in rows], limit)
+        return page_of(table, self._file.items([text for (text,) in rows]), limit)
 
     def scan(self, table: Table, segment: Segment, after: ScanCursor | None, limit: int) -> ScanPage:
         """A segment has the keys whose hash is in its range: reading ``n`` segments reads the keys ``n`` times."""

@@ -525,21 +525,29 @@ def digest(encoded: Mapping[str, Any]) -> str:
 
 def item_bytes(encoded: Mapping[str, Any]) -> int:
     """The size of an item as DynamoDB counts it (Developer Guide, CapacityUnitCalculations), numbers rounded up."""
-    return sum(len(name.encode()) + _value_bytes(value) for name, value in encoded.items())
+    size = 0
+    for name, value in encoded.items():
+        size += _text_bytes(name)
+        for tag, content in value.items():
+            size += _text_bytes(content) if tag == "S" else _value_bytes(tag, content)
+    return size
 
 
-def _value_bytes(value: AttributeValue) -> int:
-    tag, content = next(iter(value.items()))
+def _text_bytes(text: str) -> int:
+    return len(text) if text.isascii() else len(text.encode())
+
+
+def _value_bytes(tag: str, content: Any) -> int:
     if tag == "S":
-        return len(content.encode())
+        return _text_bytes(content)
     if tag == "N":
         return len(content) // 2 + 2
     if tag == "B":
         return len(decode_binary(content))
     if tag in ("SS", "NS", "BS"):
-        return 3 + sum(_value_bytes({tag[0]: member}) + 1 for member in content)
+        return 3 + sum(_value_bytes(tag[0], member) + 1 for member in content)
     if tag == "L":
-        return 3 + sum(_value_bytes(member) + 1 for member in content)
+        return 3 + sum(_value_bytes(*member) + 1 for each in content for member in each.items())
     if tag == "M":
         return 3 + len(content) + item_bytes(content)
     return 1
