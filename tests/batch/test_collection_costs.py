@@ -1,12 +1,23 @@
 """Requests and units of a change of a part, counted, and what a page of many collections holds at a time."""
 
+import subprocess
+import sys
+from pathlib import Path
+
 import pytest
 
 from streamfold import App, Count, Key, Newest, Router, Row
 from streamfold.batch.process import process_changes
 from streamfold.commit import collections
+from streamfold.engines.memory import MemoryEngine
+from streamfold.engines.protocol import Page
 from streamfold.lifecycle.page import Pages
+from streamfold.runtime import Runtime
+from streamfold.settings import Settings
 from tests.batch.test_collections import LINE, ORDER, ROWS, SHIPMENT, Shop, shop_of
+
+MORE_MB_MAX = 100
+PEAK = "from tests.batch.test_collection_costs import peak_mb; print(peak_mb(roots={roots}, gathers={gathers}))"
 
 
 def two_keys(router):
@@ -88,6 +99,58 @@ def test_a_page_holds_the_parts_of_few_roots_at_a_time(monkeypatch):
     report = Pages(shop.runtime(), ["sums"]).reconcile([("main", f"ORDER#{number}", "META") for number in range(50)])
     assert (report.written, len(most)) == (50, 50)
     assert max(most) <= collections.SIDE_BY_SIDE
+
+
+class LargeRoots(MemoryEngine):
+    """A store with 1 MB of lines below each order, made when they are read."""
+
+    lines, text = 100, "x" * 10_000
+
+    def page(self, table, partition, begins, after, limit, **given):
+        if not begins.startswith("LINE"):
+            return super().page(table, partition, begins, after, limit, **given)
+        keys = [{"PK": {"S": partition}, "SK": {"S": f"LINE#{number:05}"}} for number in range(self.lines)]
+        texts = ({"S": f"{number:05}{self.text}"} for number in range(self.lines))
+        return Page([{**key, "price": {"N": "1"}, "text": text} for key, text in zip(keys, texts, strict=True)], None)
+
+
+def peak_mb(*, roots, gathers):
+    """The peak of this process's memory behind a page of so many orders."""
+    router = Router()
+    if gathers:
+
+        @router.index(ORDER, into=ROWS, parts=[LINE])
+        def sums(order, parts):
+            return Row(total=sum(each["price"] + len(each["text"]) for each in parts(LINE)))
+
+    else:
+
+        @router.index(ORDER, into=ROWS)
+        def sums(order):
+            return Row(total=1_000_600)
+
+    app = App("shop", routers=[router])
+    engine = LargeRoots(app.tables.values())
+    engine.put_sources([(("main", f"ORDER#{n}", "META"), {"customer": {"S": "c"}}, "1") for n in range(roots)])
+    report = Pages(Runtime(app, engine, Settings()), ["sums"]).reconcile(
+        [("main", f"ORDER#{number}", "META") for number in range(roots)]
+    )
+    assert (report.written, report.failed) == (roots, [])
+    assert all(engine.read_source(("main", f"ROW#{n}", "ROW"))["total"] == {"N": "1000600"} for n in range(roots))
+    (peak,) = (line.split()[1] for line in Path("/proc/self/status").read_text().splitlines() if "VmHWM" in line)
+    return int(peak) / 1024
+
+
+@pytest.mark.skipif(not Path("/proc/self/status").exists(), reason="only Linux has the peak of a process by itself")
+@pytest.mark.parametrize(
+    "roots", [pytest.param(200, marks=pytest.mark.ci), pytest.param(1_000, marks=pytest.mark.nightly)]
+)
+def test_a_page_of_roots_of_1_mb_each_takes_at_most_100_mb_more_than_one_of_roots_without_parts(roots):
+    peaks = [
+        float(subprocess.check_output([sys.executable, "-c", PEAK.format(roots=roots, gathers=gathers)], text=True))
+        for gathers in (False, True)
+    ]
+    assert peaks[1] - peaks[0] < MORE_MB_MAX
 
 
 @pytest.mark.parametrize("on_error", ["retry", "park"])
