@@ -17,13 +17,13 @@ from unittest.mock import patch
 from streamfold import App, Count, Item, Key, Now, Router, Row
 from streamfold.batch.process import process_changes
 from streamfold.batch.wakes import PAGE, StripeVisits, asking
-from streamfold.engines.embedded import EmbeddedEngine
+from streamfold.cli.session import open_embedded
 from streamfold.engines.memory import MemoryEngine
 from streamfold.ledger.wakes import STRIPES, VISITED_WITHIN_SECONDS
 from streamfold.records.envelope import Origins
 from streamfold.records.values import encode
 from streamfold.replay.files import RecordedFiles
-from streamfold.replay.replay import Replay
+from streamfold.replay.replay import Replay, ReplayCursor
 from streamfold.runtime import Runtime
 from streamfold.settings import Settings
 from streamfold.settings.limits import ACTIONS_MAX
@@ -148,11 +148,11 @@ def replay_seconds(recording: Path, state: Path, *, asks: bool) -> float:
     """The CPU of a local replay into a new state."""
     app = application(asks=asks)
     begin = time.process_time()
-    with closing(EmbeddedEngine(app.tables.values(), str(state), app.chains)) as engine:
-        runtime = Runtime(app, engine, Settings())
+    with closing(open_embedded(app, str(state))) as engine:  # as the command does it, with its place in the file
+        runtime, recorded = Runtime(app, engine, Settings()), RecordedFiles([str(recording)])
         origins = Origins(app.source_tables, Settings(), print, app.tables)
         replay = Replay(runtime, origins, batch_records=BATCH, put_sources=engine.put_sources)
-        summary = replay.process(RecordedFiles([str(recording)]))
+        summary = replay.process(recorded, ReplayCursor(app, Settings(), engine, recorded))
         assert (summary.records, summary.failure_count) == (RECORDS, 0)
     return time.process_time() - begin
 

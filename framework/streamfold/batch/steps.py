@@ -45,6 +45,7 @@ class Steps(ImageSource):
     emptying: Container[str] = field(init=False)  # handlers whose steps note the rows that they may leave empty
     _named: dict[tuple[str, ItemKey], NamedRows] = field(default_factory=dict)
     _with_referents: StepsWithReferents | None = None
+    _reads_once: bool = True  # ledger items were not read before, for records that the state may have
 
     def __post_init__(self) -> None:
         self.schema, runtime = self.runtime.known.schema, self.runtime
@@ -115,6 +116,7 @@ class Steps(ImageSource):
             return self.with_referents.again(read)
         for each, made in zip(first, self.with_referents.of(first), strict=True):
             each.keep(self._in_order(each, made))
+            self._note_next(each)
         if self.schema.expiring:
             self.runtime.known.learn_expiring()
         if self.lives.matter:
@@ -184,9 +186,13 @@ class Steps(ImageSource):
         """Units of items whose ledger items are needed: the ones not in ``stored`` are read together, once a batch."""
         desk = LedgerUnits[BatchItem](self, self)
         read = desk.read(unread, stored)
+        self._reads_once = stored is None
         for each in read:
-            each.is_next = stored is None and bool(each.steps) and _are_next(each.steps, each.found)
+            self._note_next(each)
         return desk.plan(read)
+
+    def _note_next(self, read: BatchItem) -> None:
+        read.is_next = self._reads_once and bool(read.steps) and _are_next(read.steps, read.found)
 
     def failed(self, read: Sequence[ReadItem], error: Exception, *, of_item: bool = False) -> None:
         # A store that is wrong for good stops the batch; a damaged item does not.
@@ -292,8 +298,14 @@ def _are_next(steps: Sequence[Step], found: LedgerItem) -> bool:
     """
     for step in steps:
         stored = found.contributions.get(step.route.name)
-        text, pending = (stored.text, stored.pending) if stored else ("", "")
-        if step.before is None or pending or stored_text(as_stored(stored_rows(text), step.before)) != text:
+        if stored is None:
+            # The images of a step that is planned from the ledger name no rows, and neither does an item without any.
+            if step.before or (step.before is None and (found.contributions or not step.route.planned_from_ledger)):
+                return False
+            continue
+        if step.before is None or stored.pending:
+            return False
+        if stored_text(as_stored(stored_rows(stored.text), step.before)) != stored.text:
             return False
     return True
 

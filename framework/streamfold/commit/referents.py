@@ -78,12 +78,12 @@ class _Looking:
         """All references, each once."""
         return tuple(dict.fromkeys(key for keys in self.references.values() for key in keys))
 
-    def looked_up(self, runtime: Runtime) -> LookedUp:
+    def looked_up(self, now: int | None) -> LookedUp:
         if self.error is not None:
             return LookedUp(ABSENT, (), self.error)
         asked = self.asked
         # An item's time does not go back: a row that appeared would go again by another clock.
-        at = max(runtime.moment, asked.since or 0) if asked.route.asks_time else None
+        at = max(now, asked.since or 0) if now is not None and asked.route.asks_time else None
         images = {name: [image for _, image in found] for name, found in self.referents.items()}
         image = joined(asked.route.lookups, asked.image, images)
         return LookedUp(ABSENT if image is None else image, self.all, at=at)
@@ -109,7 +109,8 @@ def look_up(runtime: Runtime, asked: Sequence[Asked], *, notes: bool = True) -> 
         known |= _read(runtime, [*wanted])
         for each in coming:
             each.referents = {name: [(key, known[key]) for key in keys] for name, keys in each.references.items()}
-    found = [each.looked_up(runtime) for each in looking]
+    now = runtime.moment if any(each.route.asks_time for each in asked) else None
+    found = [each.looked_up(now) for each in looking]
     return _with_parts(runtime, asked, found) if any(each.route.parts for each in asked) else found
 
 

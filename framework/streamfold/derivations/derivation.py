@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Any, ClassVar, NamedTuple, Protocol
 from streamfold.errors import ItemFault, SettingsError, manual
 from streamfold.keys.table import is_writers
 from streamfold.records.values import EXACT
+from streamfold.routes.lookups import at_time
 from streamfold.routes.route import ROUTES_KEPT_MAX, ROWS_LOST, Kind
 
 if TYPE_CHECKING:
@@ -508,7 +509,6 @@ def derived(route: Route, image: Image, fields: Fields, schema: Schema, at: int 
 
 def _derived_at(route: Route, image: Image, fields: Fields, schema: Schema, at: int | None) -> Derived:
     from streamfold.ledger.wakes import Times  # few handlers ask for the time
-    from streamfold.routes.lookups import at_time
     from streamfold.routes.moments import Now
 
     assert at is not None, f"nobody gave {route.name!r} the time that it asks for"

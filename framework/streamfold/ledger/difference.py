@@ -159,6 +159,9 @@ def entries_by_row(
 
     ``contributes``: the item contributes the rows now, and decides how their entries are ordered.
     """
+    ordered = {key: contribution for key, contribution in rows.items() if contribution.ordered}
+    if not ordered:  # as nearly always
+        return {}
     mark = Mark(application, route.name, item, "")
     found = {
         key: changed_entries(
@@ -167,8 +170,7 @@ def entries_by_row(
             *((NOTHING, contribution.ordered) if contributes else (contribution.ordered, NOTHING)),
             contribution.life,
         )
-        for key, contribution in rows.items()
-        if contribution.ordered
+        for key, contribution in ordered.items()
     }
     return {key: positions for key, positions in found.items() if positions}
 

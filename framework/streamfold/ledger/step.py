@@ -209,13 +209,10 @@ def reconciled(
     No version falls: otherwise a record of a newer version would be applied again.
     """
     rising = tuple(
-        step._replace(version=max(step.version, found.contributions[step.route.name].version))
-        if step.route.name in found.contributions
-        else step
+        step if step.version >= (version := found.version(step.route.name)) else step._replace(version=version)
         for step in steps
     )
-    transition = _from_found(key, item, rising, found, added, lives=lives)
-    return transition._replace(guard=transition.guard._replace(fence=True))
+    return _from_found(key, item, rising, found, added, lives=lives, fence=True)
 
 
 def taken_back(key: StateKey, item: ItemKey, step: Step, found: LedgerItem, lives: Lives | None = None) -> Transition:
@@ -238,18 +235,20 @@ def _from_found(
     *,
     retired: Collection[str] = (),
     lives: Lives | None = None,
+    fence: bool = False,
 ) -> Transition:
-    application = _application(key)
+    application, expected = _application(key), f"r{found.revision}"
     handlers, tallies, contributions, live, partial = [], [], [], 0, False
     effects: list[RowWrite | PutState | DeleteState] = []
     for step in undone:
         route, stored = step.route, found.contributions.get(step.route.name)
         text, known = (stored.text, stored.pending) if stored else ("", "")
-        before, version, expected = stored_rows(text), step.version, f"r{found.revision}"
+        before, version = stored_rows(text) if text else {}, step.version
         given, between = _changed(key, item, step, (before, expected), added, lives)
         target, was, now = given.stored, given.before, given.after
-        mark = _mark(key, item, step, expected)
-        rows = marked(between, mark, was, now) if between.marks else between
+        # As of most steps, there are no entries and nothing is pending.
+        mark = _mark(key, item, step, expected) if between.marks or between.leaves or len(was) < len(before) else None
+        rows = marked(between, mark, was, now) if mark is not None and between.marks else between
         beside = _beside(application, step, item, text, holds=_finishes(step, given, between, known))
         room = PAGE_ROWS - len(beside.writes)
         if len(undone) == 1 and (most := fitting(rows, room)) < len(rows):
@@ -260,24 +259,30 @@ def _from_found(
             target = {**target, **over}
         if partial:
             beside = _beside(application, step, item, text, partial=True)
-        after, writes = _kept(key, route, stored_text(target, beside.references, beside.moments), _large(text))
-        # Entries of a row that expired are deleted with the contribution that names them: nothing names them later.
-        entries = entries_between(mark, before, target) if between.marks or len(was) < len(before) else ()
+        after, writes = stored_text(target, beside.references, beside.moments), NO_WRITES
+        if len(after) > LETTERS_KEPT or len(text) > LETTERS_KEPT:
+            after, writes = _kept(key, route, after, _large(text))
+        entries, leaves = list[PutState | DeleteState](), None
+        if mark is not None:
+            # Entries of a row that expired are deleted with the contribution that names them: nothing names them later.
+            entries = entries_between(mark, before, target)
+            leaves = _stamped(key, step, mark.stamp, pending_text(was, now, rows, known))
         effects += [*rows, *writes, *entries, *beside.writes]
         tallies.append(Tally.of(route.name, rows))
         contributions.append(target)
-        leaves = _stamped(key, step, mark.stamp, pending_text(was, now, rows, known))
         # The name of a delta that is gone is removed. A delta that a row refuses is named until the row takes it.
-        deltas = stored.deltas if stored else None
-        handlers.append(HandlerContribution(route.name, version, after, text, leaves, deltas))
+        handlers.append(
+            HandlerContribution(route.name, version, after, text, leaves, stored.deltas if stored else None)
+        )
         live += has_stored(after) - found.counted.get(route.name, has_stored(text))
-    gone = {name: each for name, each in found.contributions.items() if name in retired and has_stored(each.text)}
+    kept = found.contributions.items() if retired else ()
+    gone = {name: each for name, each in kept if name in retired and has_stored(each.text)}
     if not partial and found.live + live == len(gone) <= PAGE_ROWS - len(effects):
         handlers += [HandlerContribution(name, each.version, "", each.text) for name, each in gone.items()]
         effects += [DeleteState(contribution_key(key, name)) for name, each in gone.items() if elsewhere(each)]
         live -= len(gone)
     expires = not partial and found.live + live == 0
-    guard = LedgerWrite(key, tuple(handlers), found.revision, live, expires)
+    guard = LedgerWrite(key, tuple(handlers), found.revision, live, expires, fence=fence)
     return Transition(guard, tuple(effects), undone, tuple(tallies), partial, tuple(contributions))
 
 
@@ -309,15 +314,15 @@ def _beside(
     if partial:
         # Both references are stored until the last page: a change of either referent has to find the item.
         references = tuple({**dict.fromkeys(refers), **dict.fromkeys(references)})
-    else:
+    elif refers or step.idle:
         writes += dropped_backlinks(application, step.route.name, item, {*refers, *step.idle}, references)
     if not (step.route.asks_time or moments_of(text)):
         return Beside(references, NO_MOMENTS, writes)
-    from streamfold.ledger.wakes import Waits, waits_after, wake_writes  # few handlers ask for the time
+    from streamfold.ledger.wakes import stored_moments  # few handlers ask for the time
 
-    after = waits_after(text, step.times, asks_time=step.route.asks_time != "", holds=partial or holds)
-    writes += wake_writes(application, step.route.name, item, Waits.of(text), after, step.times)
-    return Beside(references, after.text, writes)
+    asks, holds = step.route.asks_time != "", partial or holds
+    moments, wakes = stored_moments(application, step.route.name, item, text, step.times, asks_time=asks, holds=holds)
+    return Beside(references, moments, [*writes, *wakes])
 
 
 def _changed(
@@ -345,11 +350,13 @@ def _changed(
     return given, between
 
 
-def _finishes(step: Step, given: Given, between: Sequence[RowWrite], known: str) -> bool:
+def _finishes(step: Step, given: Given, between: StepWrites, known: str) -> bool:
     """Whether a visit at a wake leaves it in place, because something is to be finished after the commit."""
     if step.times is None or not step.times.holds:
         return False
-    if known or pending_text(given.before, given.after, between, known) is not None:
+    if known or (
+        (between.marks or between.leaves) and pending_text(given.before, given.after, between, known) is not None
+    ):
         return True
     # Rows that are copied onto items, or made of entries: nothing notes that the present ones are finished.
     rows = (*given.before.items(), *given.after.items())

@@ -123,13 +123,18 @@ def process_to_end(runtime: Runtime, event: Any) -> Ran:
 
 
 def work_off(runtime: Runtime, changes: Sequence[Change] = (), until: int | None = None) -> Report:
-    """Works off the wakes of a local state up to the first of some changes, up to a moment, or up to its clock."""
+    """Works off the wakes of a local state up to its clock, or beyond it: to the first of some changes, or a moment."""
     if not runtime.application.asks_time:
         return Report()
     from streamfold.batch.wakes import work_off as work_off_until  # few applications do
 
-    first = min((round(each * MICROSECONDS) for each in times_of(changes)), default=until)
-    return work_off_until(runtime, first)
+    to, stream = (
+        min((round(each * MICROSECONDS) for each in times_of(changes)), default=until),
+        runtime.store.own_stream,
+    )
+    if changes and to is not None and stream is not None:
+        to = max(to, round(stream.clock_seconds * MICROSECONDS))
+    return work_off_until(runtime, to)
 
 
 def handle(app: Application, event: Any) -> Response:

@@ -331,6 +331,7 @@ class Replay:
                 garbage.done(records)
         self.summary.behind = self.cursor.behind if self.cursor else 0
         with self._transaction():
+            self._work_off()
             if self.until is not None and not self.summary.stopped:
                 self._work_off(until=self.until)
             self._finish()
@@ -411,9 +412,8 @@ class Replay:
 
     def _process(self, batch: list[tuple[Line, Change]]) -> None:
         with self._transaction():
-            self._work_off(batch)
+            self._work_off(batch)  # also what the batch before it asked for and had come by then
             self._process_batch(batch)
-            self._work_off()
 
     def _work_off(self, batch: Sequence[tuple[Line, Change]] = (), until: int | None = None) -> None:
         """Works off the wakes up to the first record of a batch, up to a moment, or up to the clock of the state."""

@@ -11,6 +11,7 @@ import re
 from collections.abc import Callable, Iterable, Mapping
 from datetime import UTC, date, datetime, timedelta
 from decimal import Decimal
+from functools import lru_cache
 from typing import TYPE_CHECKING, Any, NamedTuple, TypeVar, cast
 
 from streamfold.errors import HandlerError, manual, shown
@@ -30,6 +31,9 @@ COME_MAX = 10_000
 """Moments that have come in one call of ``latest``: an endless generator that begins long ago would never end."""
 SECONDS_BELOW = 10**11
 """Seconds since 1970 of the year 5138. Milliseconds since 1970 have more digits from March 1973 on."""
+TEXTS_KEPT_MAX = 1_000
+"""Texts of moments that are remembered: a step and a visit write and read those of an item several times."""
+ANY = re.compile(ANY_PATTERN, re.ASCII)
 MICROSECOND = timedelta(microseconds=1)
 SECOND_MICROSECONDS = 1_000_000
 FIRST_MICROSECONDS = (datetime.min.replace(tzinfo=UTC) - EPOCH) // MICROSECOND
@@ -72,6 +76,7 @@ def no_moment(value: object, fault: str, remedy: str) -> HandlerError:
     return HandlerError(f"The moment {shown(value)} {fault}. {remedy}")
 
 
+@lru_cache(TEXTS_KEPT_MAX)
 def moment_text(microseconds: int) -> str:
     """The text of a moment, ``2026-03-01T10:00:00.000000Z``. Texts sort as their moments."""
     return datetime_text(EPOCH + timedelta(microseconds=microseconds))
@@ -212,9 +217,10 @@ def _of_datetime(value: datetime) -> int:
     return (value - EPOCH) // MICROSECOND + bool(beyond)
 
 
+@lru_cache(TEXTS_KEPT_MAX)
 def _of_text(value: str) -> int:
     try:
-        if re.fullmatch(ANY_PATTERN, value, re.ASCII):
+        if ANY.fullmatch(value):
             return _of_datetime(KeyTime.of(value))
     except ValueError:
         pass
