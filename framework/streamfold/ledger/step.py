@@ -318,11 +318,11 @@ def _beside(
         writes += dropped_backlinks(application, step.route.name, item, {*refers, *step.idle}, references)
     if not (step.route.asks_time or moments_of(text)):
         return Beside(references, NO_MOMENTS, writes)
-    from streamfold.ledger.wakes import stored_moments  # few handlers ask for the time
+    from streamfold.ledger.wakes import Waits, waits_after, wake_writes  # few handlers ask for the time
 
-    asks, holds = step.route.asks_time != "", partial or holds
-    moments, wakes = stored_moments(application, step.route.name, item, text, step.times, asks_time=asks, holds=holds)
-    return Beside(references, moments, [*writes, *wakes])
+    after = waits_after(text, step.times, asks_time=step.route.asks_time != "", holds=partial or holds)
+    writes += wake_writes(application, step.route.name, item, Waits.of(text), after, step.times)
+    return Beside(references, after.text, writes)
 
 
 def _changed(

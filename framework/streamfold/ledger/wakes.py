@@ -10,7 +10,6 @@ writes no wake each time.
 """
 
 from collections.abc import Iterator
-from functools import lru_cache
 from hashlib import blake2b
 from typing import TYPE_CHECKING, NamedTuple
 
@@ -42,8 +41,6 @@ DELAY_SECONDS, DELAY_SECONDS_MAX = 300, 3600
 """A wake at which the handler raised is put off for so long; the delay doubles up to the second. A bad item then costs
 one visit an hour.
 """
-WAITS_KEPT_MAX = 1_000
-"""Moments of ledger items whose texts were read: those of two pages of visits."""
 VISITED_WITHIN_SECONDS = 600
 """A wake that is later than this raises an alarm (``deploy.alarms``)."""
 CALLED_ONCE = '{"once":"1"}]'
@@ -88,7 +85,14 @@ class Waits(NamedTuple):
     def of(cls, text: str) -> "Waits":
         """Of the text of a contribution. Raises ``EngineError`` for one that is damaged."""
         array = moments_of(text)
-        return _waits(array) if array else NO_WAITS
+        if not array:
+            return cls()
+        try:
+            _, since, wake, *_ = array.strip("[]").split(",")
+            moments = [None if each == "null" else moment_microseconds(each.strip('"')) for each in (since, wake)]
+            return cls(moments[0], moments[1], array.endswith(CALLED_ONCE))
+        except (HandlerError, ValueError):
+            raise damaged("A ledger item") from None
 
     @property
     def text(self) -> str:
@@ -122,42 +126,14 @@ class Waits(NamedTuple):
         return self if self.since == moment else Waits(None, min(self.wake, moment))
 
 
-NO_WAITS = Waits()
-
-
-@lru_cache(WAITS_KEPT_MAX)  # a step or a visit needs those of an item several times
-def _waits(array: str) -> Waits:
-    try:
-        _, since, wake, *_ = array.strip("[]").split(",")
-        moments = [None if each == "null" else moment_microseconds(each.strip('"')) for each in (since, wake)]
-        return Waits(moments[0], moments[1], array.endswith(CALLED_ONCE))
-    except (HandlerError, ValueError):
-        raise damaged("A ledger item") from None
-
-
 def waits_after(text: str, times: Times | None, *, asks_time: bool, holds: bool = False) -> Waits:
     """What a step stores of moments. ``text``: of the stored contribution. ``times``: of the handler's call; None: it
     was not called. ``holds``: the wake in place stays there.
     """
     stored = Waits.of(text)
     if times is None:  # what is stored stays, unless the handler asks for no time any more
-        return stored if asks_time else NO_WAITS
+        return stored if asks_time else Waits()
     return Waits(times.came, stored.wake) if holds else stored.after(times)
-
-
-def stored_moments(
-    application: str,
-    handler: str,
-    item: "ItemKey",
-    text: str,
-    times: Times | None,
-    *,
-    asks_time: bool,
-    holds: bool = False,
-) -> tuple[str, list[PutState | DeleteState]]:
-    """The moments in the text of a contribution after a step, and the writes of its wake. As ``waits_after``."""
-    after = waits_after(text, times, asks_time=asks_time, holds=holds)
-    return after.text, wake_writes(application, handler, item, Waits.of(text), after, times)
 
 
 def wake_writes(
