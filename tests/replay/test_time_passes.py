@@ -251,3 +251,7 @@ def test_a_moment_comes_before_a_record_of_the_same_time():
     ]
     engine = replayed(app, records, 1)
     assert engine.rows["main", "SHOWN#0", "TICKET"]["team"] == {"S": "b"}
+
+
+def test_a_file_without_records_gives_a_new_state_no_time():
+    assert replayed(made(overdue), [], 3).clock_seconds == 0

@@ -128,12 +128,13 @@ def work_off(runtime: Runtime, changes: Sequence[Change] = (), until: int | None
         return Report()
     from streamfold.batch.wakes import work_off as work_off_until  # few applications do
 
-    to, stream = (
-        min((round(each * MICROSECONDS) for each in times_of(changes)), default=until),
-        runtime.store.own_stream,
-    )
-    if changes and to is not None and stream is not None:
-        to = max(to, round(stream.clock_seconds * MICROSECONDS))
+    stream = runtime.store.own_stream
+    clock = 0 if stream is None else round(stream.clock_seconds * MICROSECONDS)
+    if not (changes or until or clock):  # a new state: the time of this machine would make each record an old one
+        return Report()
+    to = min((round(each * MICROSECONDS) for each in times_of(changes)), default=until)
+    if changes and to is not None:
+        to = max(to, clock)
     return work_off_until(runtime, to)
 
 
