@@ -22,7 +22,7 @@ pytestmark = pytest.mark.spark
 APP = ("--app", "tests.helpers.joined_items:app")
 ON_SPARK = (*APP, "--runner", "spark", "--spark-master", "local[2,4]", "--json")
 ENVIRONMENT = {"PYTHONPATH": f"{ROOT / 'framework'}:{ROOT}"}
-ITEMS = 20_000
+ITEMS = 1_000_000
 HOT = 0.4
 """Share of the items that refer to one product."""
 TASK_MEGABYTES_MAX = 400
