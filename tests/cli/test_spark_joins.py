@@ -103,6 +103,13 @@ def test_an_item_whose_references_are_wrong_fails_as_in_one_process(both, given,
     assert any(text in failed[2] for failed in spark[1])
 
 
+def test_an_item_whose_value_cannot_be_read_fails_as_in_one_process(both):
+    damaged = {**encode(item("ORDER#x", "ITEM#x", quantity=1))["M"], "product_id": {"N": "x"}}
+    here, spark = both([*with_items(5), damaged])
+    assert spark == here
+    assert any("is no attribute value" in failed[2] for failed in spark[1])
+
+
 def anchored(tmp_path, handlers, items):
     """The items that a run visits, by their anchor."""
     place = write_export(tmp_path / "export", [encode(each)["M"] for each in items], files=3, table="main")

@@ -12,7 +12,6 @@ So a task holds one referent, or one item with its 40 referents and the parts th
 
 from collections import deque
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from contextlib import suppress
 from itertools import chain, groupby
 from typing import TYPE_CHECKING, Any, NamedTuple
 
@@ -28,7 +27,7 @@ from streamfold.commit.collections import (
 from streamfold.commit.referents import Asked, LookedUp, look_up
 from streamfold.derivations.derivation import Derived, derived
 from streamfold.engines.protocol import StoredItem
-from streamfold.errors import HandlerError
+from streamfold.errors import ItemFault
 from streamfold.ledger.schema import Schema
 from streamfold.lifecycle.exports import ExportLine
 from streamfold.lifecycle.row_sums import RowSum, is_joined, items_engine, put_larger, slices_of, summed
@@ -334,7 +333,7 @@ def _referred(route: Route, fields: Fields, joined: JoinedItem, *, through: bool
     known, image = dict(joined.beside), image_of(joined.image)
     named: dict[str, list[tuple[ItemKey, Image]]] = {}
     found: list[ItemKey] = []
-    with suppress(HandlerError):
+    with ItemFault():
         for lookup in (each for each in route.lookups if image and (through or each.through is None)):
             keys = references(lookup, image, fields, named)
             named[lookup.name] = [(key, image_of(known.get(key))) for key in keys]
