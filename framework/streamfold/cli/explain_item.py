@@ -82,7 +82,7 @@ def _read_for_lines(roots: Sequence[GatheredInto], referrers: Sequence[LookedUpB
             text += ", which does not exist" + ("" if each.route.optional else ": nothing is made of it")
         elif each.newest:
             text += f", {'' if each.is_read else 'not '}among the newest {each.newest}"
-        yield printable(f"{text}: {type(each.error).__name__}: {each.error}") if each.error else text
+        yield text + (printable(f": {type(each.error).__name__}: {each.error}") if each.error else "")
     for root in dict.fromkeys(each.root for each in roots):
         yield f"The rows are those of the root: streamfold explain --item {command_key(root)}"
     for one in referrers:
