@@ -185,7 +185,7 @@ def test_explain_says_what_a_part_or_a_referent_is_read_for(shop, key, expected)
 def test_explain_says_why_the_parts_of_a_root_cannot_be_read(shop, monkeypatch):
     monkeypatch.setattr("streamfold.commit.collections.PARTS_MAX", 1)
     ran = shop.run("explain", "--item", "ORDER#1", "LINE#tea")
-    assert "\n\nstates (view) gathers it into ORDER#1 / META: Unprocessable: view 'states' would gather over 1" in ran.out
+    assert "\n\nstates (view) gathers it into ORDER#1 / META: Unprocessable: view 'states' would gather" in ran.out
     assert shop.run("explain", "--item", "ORDER#1", "META").code == 1
 
 
