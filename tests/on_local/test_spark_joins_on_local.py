@@ -11,12 +11,17 @@ from pathlib import Path
 
 import pytest
 
+from streamfold.batch.process import process_changes
+from streamfold.engines import DynamoEngine
 from streamfold.records.values import encode
+from streamfold.runtime import Runtime
+from streamfold.settings import Settings
 from tests.helpers.commands import ROOT, command_line, environment, streamfold
 from tests.helpers.exports import write_export
 from tests.helpers.joined_items import app, images, table, with_faults
 from tests.helpers.records import item
 from tests.helpers.required import lacking
+from tests.helpers.tables import make_table
 
 pytestmark = pytest.mark.spark
 APP = ("--app", "tests.helpers.joined_items:app")
@@ -50,6 +55,42 @@ def test_spark_finds_the_faults_that_one_process_finds(tmp_path):
 def in_order(rows):
     texts = {name: [json.dumps(each, sort_keys=True) for each in rows[name]] for name in ("different", "failed")}
     return rows | {name: sorted(found) for name, found in texts.items()}
+
+
+def test_spark_fills_a_table_by_rows_of_joined_items(dynamodb, dynamodb_endpoint, access_key, tmp_path):
+    make_table(dynamodb, "main", {"PK": "S", "SK": "S"})
+    make_table(dynamodb, "shop-state", {"pk": "S", "sk": "S"})
+    own = images(2, 150)
+    for first in range(0, len(own), 25):
+        puts = [{"PutRequest": {"Item": encode(each)["M"]}} for each in own[first : first + 25]]
+        dynamodb.batch_write_item(RequestItems={"main": puts})
+    place = write_export(tmp_path / "export", [encode(each)["M"] for each in own], files=3, table="main")
+    engine = DynamoEngine(dynamodb, {name: (each, name) for name, each in app.tables.items()}, "shop-state")
+    process_changes(Runtime(app, engine, Settings(), clock=lambda: 1.0), [])  # deployed long ago
+    handlers = ("sales", "tagged", "sold", "state", "days")
+    ran = streamfold(
+        *("backfill", *handlers, "--export", place, *ON_SPARK),
+        *("--engine", "dynamodb", "--table", "main=main", "--endpoint-url", dynamodb_endpoint),
+        folder=tmp_path,
+        AWS_ACCESS_KEY_ID=access_key,
+        AWS_SECRET_ACCESS_KEY="secret",
+        AWS_DEFAULT_REGION=dynamodb.meta.region_name,
+        AWS_ACCOUNT_ID_ENDPOINT_MODE="disabled",
+        **ENVIRONMENT,
+    )
+    assert ran.code == 1, ran.err
+    wanted = {("main", each["PK"]["S"], each["SK"]["S"]): each for each in table(own)}
+    into = [key for route in app.routes if route.name in handlers for key in route.into]
+    rows = [key for key in wanted if any(each.takes(key) for each in into) and "CATEGORY" not in key[1]]
+    assert {each["handler"] for each in json.loads(ran.out)["failures"]} == {"sales"}  # that it raises on
+    found = engine.read_rows(rows)
+    assert {key: without_stamp(encode(found.get(key))["M"]) for key in rows} == {
+        key: without_stamp(wanted[key]) for key in rows
+    }
+
+
+def without_stamp(row):  # each process draws its own
+    return {name: value for name, value in row.items() if name != "_sf_s"}
 
 
 @pytest.mark.nightly
