@@ -10,6 +10,7 @@ from streamfold.cli.dev_fold import Edition, KnownRows, Order
 from streamfold.engines import EmbeddedEngine
 from streamfold.records.values import encode
 from streamfold.replay.files import RecordedFiles
+from streamfold.writes.guarded import DeleteState, StateKey
 from tests.helpers.exports import write_export
 from tests.helpers.failures import parked_document
 from tests.helpers.records import item
@@ -180,6 +181,24 @@ def test_explain_says_what_a_part_or_a_referent_is_read_for(shop, key, expected)
     assert said["handler"] == expected.split()[0]
     if "newest 2" in expected:
         assert said["read"] is ("not among" not in expected)
+
+
+def test_explain_names_a_backlink_that_is_lost_as_verify_does(shop):
+    with closing(EmbeddedEngine(shop.folder.load(), "state.db")) as engine:
+        (link,) = (
+            StateKey(each["pk"]["S"], each["sk"]["S"])
+            for each in engine.state_items()
+            if each["pk"]["S"].startswith("refs#shop#tagged#") and "TAG#b" in each["pk"]["S"]
+        )
+        engine.transact([DeleteState(link)], 0)
+    ran = shop.run("explain", "--item", "ORDER#1", "META")
+    assert (ran.code, "tagged (index) differs" in ran.out.splitlines()) == (1, True), ran.out
+    assert "  lacking  the backlink of TAG#b / META, whose changes do not reach the item: repair puts it" in ran.out
+    found = json.loads(shop.run("explain", "--item", "ORDER#1", "META", "--json").out)["handlers"]
+    (lacking,) = (each["without_backlink"] for each in found if "without_backlink" in each)
+    assert [each["key"]["PK"]["S"] for each in lacking] == ["TAG#b"]
+    assert shop.run("repair", "--key", "ORDER#1", "META").code == 0
+    assert shop.run("explain", "--item", "ORDER#1", "META").code == 0
 
 
 def test_explain_says_why_the_parts_of_a_root_cannot_be_read(shop, monkeypatch):

@@ -184,6 +184,17 @@ class TestShow:
         assert "Error: Alias 'products' has no filter on products~000001" in ran.err
 
 
+def test_explain_of_a_part_names_the_item_whose_document_gathers_it(state):
+    ran = state.run("explain", "--item", "ORDER#7", "LINE#a", *STATE)
+    assert (ran.code, "order (search) gathers it into the documents of ORDER#7 / METADATA" in ran.out) == (0, True)
+    found = json.loads(state.run("explain", "--item", "ORDER#7", "LINE#a", "--json", *STATE).out)["handlers"]
+    assert {each["handler"]: each["root"]["key"]["SK"]["S"] for each in found if "root" in each} == {
+        "order": "METADATA"
+    }
+    ran = state.run("explain", "--item", "ORDER#7", "METADATA", *STATE)
+    assert "gathers it" not in ran.out
+
+
 class TestReplay:
     def test_documents_are_shown_under_their_index(self, folder, records):
         ran = folder.run("replay", folder.records(*records), *STATE)

@@ -461,3 +461,36 @@ def test_no_failed_record_of_an_item_is_said(state):
 
 def test_a_location_of_failed_records_belongs_to_an_item(state):
     assert "--parked belongs to --item." in state.run("explain", "ORDER#1", "TOTAL", *STATE, "--parked", "x").err
+
+
+DESK = """
+from streamfold import App, Key, Now, Router, Row
+
+TICKET = Key("TICKET#{ticket_id}", "META")
+router = Router()
+
+
+@router.index(TICKET, into=Key("LATE", "TICKET#{ticket_id}"))
+def late(ticket, now: Now):
+    return Row(due=ticket["due"]) if now.passed(ticket["due"]) else None
+
+
+app = App("desk", routers=[router])
+"""
+
+
+def test_a_wake_that_is_lost_is_told_as_by_verify(folder, source):
+    folder.app(DESK)
+    records = folder.records(source.put("TICKET#1", "META", due="2099-03-01T10:00:00Z"))
+    assert folder.run("replay", records, *STATE).code == 0
+    assert folder.run("explain", "--item", "TICKET#1", "META", *STATE).code == 0
+    with closing(sqlite3.connect(folder.path / "state.db")) as connection, connection:
+        assert connection.execute("DELETE FROM state WHERE pk LIKE 'wake#%'").rowcount == 1
+
+    ran = folder.run("explain", "--item", "TICKET#1", "META", *STATE)
+    found = report(folder.run("explain", "--item", "TICKET#1", "META", *STATE, "--json"))
+
+    assert (ran.code, folder.run("verify", *STATE).code) == (1, 1)
+    assert "late (index) differs" in ran.out
+    assert "lacking  the wake of that moment" in ran.out
+    assert [(each["agrees"], each["without_wake"]) for each in found["handlers"]] == [(False, True)]

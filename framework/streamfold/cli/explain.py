@@ -83,11 +83,11 @@ def explain(opened: Session) -> Report:
     parts that the document with the id PARTITION is made of, and the number of the run that wrote it.
 
     With --item, compare the rows that each handler makes of an item now with the rows that the state holds of it, and
-    name the items that it refers to and its parts. Of a part, show the roots that gather it; of an item that others
-    look up, show these. Of a handler without rows in the state, show what it did for the item's newest change that the
-    state knows: whether it was applied or called, and the id of its message. With --parked, show each record of the
-    item that waits to be redriven: its sequence number, the handler, the error, and the id of the request that failed,
-    by which the log of the function is searched.
+    name the items that it refers to and its parts, and backlinks and wakes that the state lacks. Of a part, show the
+    roots that gather it; of an item that others look up, show these. Of a handler without rows in the state, show what
+    it did for the item's newest change that the state knows: whether it was applied or called, and the id of its
+    message. With --parked, show each record of the item that waits to be redriven: its sequence number, the handler,
+    the error, and the id of the request that failed, by which the log of the function is searched.
 
     If a handler owns the row, the row's key names the item. For Max, Top and similar aggregates, and for unique rows,
     the entries below the row name the items. All other items are found by reading the whole state: a local state is

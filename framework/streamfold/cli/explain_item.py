@@ -49,12 +49,7 @@ def item_lines(by: Explaining, item: ItemKey, found: Sequence[ItemExplained]) ->
     """
     yield item_text(item)
     for each in found:
-        agreement = AGREEMENT[each.agrees]
-        if each.error is not None:
-            agreement = printable(f"raises {type(each.error).__name__}: {each.error}")
-        elif not each.route.kind.contributes:
-            agreement = "keeps nothing of an item in the ledger"
-        yield f"\n{each.route.name} ({each.route.kind}) {agreement}".rstrip()
+        yield f"\n{each.route.name} ({each.route.kind}) {_agreement(each)}".rstrip()
         if not each.route.kind.contributes:
             if each.change:
                 yield f"  version  {each.version}  {each.change}"
@@ -72,6 +67,15 @@ def item_lines(by: Explaining, item: ItemKey, found: Sequence[ItemExplained]) ->
             if what == "stored" or each.error is None:
                 yield "\n".join(f"  {what:7}  {line}" for line in lines or ["nothing"])
     yield from _read_for_lines(explain_roots(by, item), explain_referrers(by, item))
+
+
+def _agreement(each: ItemExplained) -> str:
+    """Whether the state agrees, or why nothing is compared."""
+    if each.error is not None:
+        return printable(f"raises {type(each.error).__name__}: {each.error}")
+    if each.root is not None:
+        return f"gathers it into the documents of {item_text(each.root)}"
+    return AGREEMENT[each.agrees] if each.route.kind.contributes else "keeps nothing of an item in the ledger"
 
 
 def _read_for_lines(roots: Sequence[GatheredInto], referrers: Sequence[LookedUpBy]) -> Iterator[str]:
@@ -106,6 +110,10 @@ def _beside_lines(each: ItemExplained) -> Iterator[str]:
         handler = each.route.kind.calls_once(each.route)
         what = f"looked at for {handler}" if handler else "derived again"
         yield f"  waits    {what} at {each.again_at}, at the latest"
+    for referent in each.lacking:
+        yield f"  lacking  the backlink of {item_text(referent)}, whose changes do not reach the item: repair puts it"
+    if each.lacks_wake:
+        yield "  lacking  the wake of that moment, so nothing visits the item then: repair puts it"
     if each.called_for is not None:
         yield f"  called   {each.route.kind.calls_once(each.route)} for {each.called_for}"
 
@@ -136,6 +144,9 @@ def explained_object(by: Explaining, item: ItemKey, found: Sequence[ItemExplaine
             **({"parts": [parts_object(of) for of in each.parts]} if each.parts else {}),
             **({"derived_again_at": each.again_at} if each.again_at else {}),
             **({"called_for": each.called_for} if each.called_for else {}),
+            **({"root": item_object(by.app, each.root)} if each.root else {}),
+            **({"without_backlink": [item_object(by.app, of) for of in each.lacking]} if each.lacking else {}),
+            **({"without_wake": True} if each.lacks_wake else {}),
             **(
                 {"deltas": [{"delta": of.name, "status": of.status, "why": of.why} for of in each.deltas]}
                 if each.deltas

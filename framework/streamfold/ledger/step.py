@@ -295,6 +295,16 @@ def moments_after(step: Step, text: str) -> str:
     return waits_after(text, step.times, asks_time=step.route.asks_time != "").text
 
 
+def awaited_wake(application: str, handler: str, item: ItemKey, text: str) -> StateKey | None:
+    """The key of the wake that the text of a contribution names; None if the item does not wait."""
+    if not moments_of(text):
+        return None
+    from streamfold.ledger.wakes import Waits, wake_key  # few handlers ask for the time
+
+    wake = Waits.of(text).wake
+    return None if wake is None else wake_key(application, handler, item, wake)
+
+
 class Beside(NamedTuple):
     """What a step stores beside rows: what its item refers to, and the moments that its handler asked for."""
 

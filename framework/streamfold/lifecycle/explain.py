@@ -6,7 +6,7 @@ from datetime import UTC, datetime
 from typing import Any, NamedTuple, TypeVar
 
 from streamfold.batch.referrers import listed
-from streamfold.commit.referents import Asked, LookedUp, look_up
+from streamfold.commit.referents import Asked, LookedUp, lacking_backlinks, look_up
 from streamfold.commit.transactions import filled
 from streamfold.derivations.derivation import derivation, derived
 from streamfold.derivations.expected import KnownChange
@@ -29,7 +29,7 @@ from streamfold.ledger.contribution import (
 from streamfold.ledger.lives import as_stored
 from streamfold.ledger.schema import Schema
 from streamfold.ledger.state_keys import ledger_key, source_of
-from streamfold.ledger.step import Step, moments_after
+from streamfold.ledger.step import Step, awaited_wake, moments_after
 from streamfold.lifecycle.buckets import DeltaOfItem, deltas_of
 from streamfold.records.change import ItemKey, Version, image_of
 from streamfold.records.images import Image
@@ -123,6 +123,10 @@ class ItemExplained(NamedTuple):
     moments: str = ""  # that the handler asks for now, as the ledger stores them
     stored_moments: str = ""
     parts: Sequence[PartsRead] = ()  # of a root
+    root: ItemKey | None = None  # that a handler without a ledger reads the item for, as a part
+    lacking: Sequence[ItemKey] = ()  # stored references without a backlink: their changes do not reach the item
+    wake: StateKey | None = None  # that the ledger names
+    lacks_wake: bool = False  # it is not there
 
     @property
     def again_at(self) -> str | None:
@@ -138,9 +142,13 @@ class ItemExplained(NamedTuple):
 
     @property
     def agrees(self) -> bool | None:
-        """Whether both are equal; None for a handler without a ledger, or one that raises."""
+        """Whether both are equal, and backlinks and wake are there; None for a handler without a ledger, or one that
+        raises.
+        """
         if self.error is not None or not self.route.kind.contributes:
             return None
+        if self.lacking or self.lacks_wake:
+            return False
         expected = stored_text(as_stored(self.stored, self.expected), self.references, self.moments)
         return expected == stored_text(self.stored, self.stored_references, self.stored_moments)
 
@@ -174,11 +182,13 @@ class Explaining(NamedTuple):
 
 def explain_item(by: Explaining, item: ItemKey) -> list[ItemExplained]:
     """Explains an item for every handler that reads it."""
-    listeners = {
-        each.route.name: (each.route, fields)
+    own = [
+        (each, fields)
         for each, fields in by.app.listeners(item)
         if each.role != REFERENT and not (each.role == PART and each.route.kind.contributes)
-    }
+    ]
+    listeners = {each.route.name: (each.route, fields) for each, fields in own}
+    roots = {each.route.name: each.visited(item, fields)[0] for each, fields in own if each.role == PART}
     held = {
         group: read_ledger(by, ledger_key(by.app.name, group, item))
         for group in {route.group for route, _ in listeners.values() if route.kind.contributes}
@@ -197,7 +207,26 @@ def explain_item(by: Explaining, item: ItemKey) -> list[ItemExplained]:
             each._replace(version=version, change=text) if (text := _of_change(each.route, known, by.engine)) else each
             for each in explained
         ]
-    return [each._replace(deltas=[delta for delta in deltas if delta.handler == each.route.name]) for each in explained]
+    explained = _with_lacking(by, item, explained)
+    return [
+        each._replace(
+            deltas=[delta for delta in deltas if delta.handler == each.route.name], root=roots.get(each.route.name)
+        )
+        for each in explained
+    ]
+
+
+def _with_lacking(by: Explaining, item: ItemKey, explained: Sequence[ItemExplained]) -> list[ItemExplained]:
+    """Each with the backlinks and the wake that the ledger names and that are not there, as ``verify`` finds them."""
+    references = [(each.route, item, each.stored_references) for each in explained]
+    lacking = lacking_backlinks(Runtime(by.app, by.engine, Settings()), references)
+    wakes = {each.route.name: each.wake for each in explained if each.wake is not None}
+    found = by.engine.read_state(wakes.values(), consistent=True) if wakes else {}
+    lost = {name for name, key in wakes.items() if key not in found}
+    return [
+        each._replace(lacking=lacking.get((each.route.name, item), ()), lacks_wake=each.route.name in lost)
+        for each in explained
+    ]
 
 
 REFERRERS_MAX = 1_000
@@ -311,4 +340,5 @@ def _explained(by: Explaining, asked: Asked, held: LedgerItem) -> ItemExplained:
         moments=moments_after(step, text),
         stored_moments=moments_of(text),
         parts=_parts_read(route, found.image)[0],
+        wake=awaited_wake(by.app.name, route.name, asked.item, text),
     )
