@@ -360,6 +360,27 @@ def test_file_that_does_not_exist_is_named_before_anything_runs(folder, records)
     assert not (folder.path / "state.db").exists()
 
 
+@pytest.mark.parametrize("given", ["yesterday", "2026-03-01", "2026-13-01T10:00:00Z", "2026-03-01T10:00:00"])
+def test_a_moment_that_is_none_is_refused_with_one_as_the_command_line_takes_it(folder, records, given):
+    ran = folder.run("replay", folder.records(*records), "--until", given)
+    assert (ran.code, ran.err.strip()) == (
+        2,
+        f"Error: --until {given} is no moment: expected now, or a date with a time and a zone, 2026-03-01T10:00:00Z.",
+    )
+
+
+def test_a_moment_before_the_newest_record_lets_no_time_pass_and_is_told(folder, records):
+    early, late = (
+        folder.run("replay", folder.records(*records), "--until", each)
+        for each in ("1971-01-01T00:00:00Z", "2099-01-01T00:00:00Z")
+    )
+    assert (early.code, "--until 1971-01-01T00:00:00Z is before the newest record: no time passed" in early.err) == (
+        0,
+        True,
+    )
+    assert (late.code, "--until" in late.err) == (0, False)
+
+
 def test_second_table_is_refused_where_the_application_knows_one(folder, records, source):
     source.more = {"table": "invoices"}
     other = source.put("ORDER#9", "ITEM#a", price=9)

@@ -188,6 +188,11 @@ def test_a_value_that_is_no_list_of_references_is_the_handler_s_error(value):
         many(value)
 
 
+def test_the_type_of_a_value_that_is_no_list_is_named():
+    with pytest.raises(HandlerError, match="is of type str in this item: expected a list or a set of references"):
+        many({"S": "a"})
+
+
 def test_forty_references_are_taken_and_more_are_refused_with_their_number():
     check_count("tags", REFERENCES_MAX)
     with pytest.raises(HandlerError, match=r"refers to 41 others through the lookups of 'tags': 40 at most"):

@@ -200,8 +200,10 @@ def _until(given: str | None) -> int | None:
 
     try:
         return microseconds_of(given)
-    except HandlerError as error:
-        raise SettingsError(f"--until {given}: {error}") from None
+    except HandlerError:
+        raise SettingsError(
+            f"--until {given} is no moment: expected now, or a date with a time and a zone, 2026-03-01T10:00:00Z."
+        ) from None
 
 
 class _Replaying:
@@ -239,8 +241,10 @@ class _Replaying:
                 dry_run=self._print_plan if given.dry_run else None,
                 put_sources=self.put_sources,
             )
-            replaying.until = _until(given.until)
+            until = replaying.until = _until(given.until)
             summary = replaying.process(lines, self._cursor())
+            if until is not None and summary.clean and until < round(runtime.item_clock * MICROSECONDS):
+                note(f"--until {given.until} is before the newest record: no time passed behind it.")
         if summary.clean and not summary.records and not summary.behind:
             files = given.files
             note(f"No record was read: {'the files are' if len(files) > 1 else f'{files[0]} is'} empty.")

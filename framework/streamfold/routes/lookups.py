@@ -294,8 +294,9 @@ def _elements(lookup: DeclaredLookup, value: Any) -> Iterator[Any]:
         value = sorted(value)
     if not isinstance(value, list | tuple):
         raise HandlerError(
-            f"Lookup {lookup.name!r} has many=True and takes {shown(lookup.many)}, which is a single value in this "
-            "item: expected a list or a set of references."
+            f"Lookup {lookup.name!r} has many=True and takes {shown(lookup.many)}, which is of type "
+            f"{type(value).__name__} in this item: expected a list or a set of references. Without many=True, "
+            f"{lookup.name!r} is the one item that a value refers to."
         )
     yield from (each for each in value if not _is_nothing(each))
 
