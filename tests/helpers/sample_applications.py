@@ -20,9 +20,11 @@ from streamfold import (
     Count,
     Delete,
     Document,
+    Every,
     Key,
     Lookup,
     Max,
+    Newest,
     Put,
     Router,
     Row,
@@ -348,6 +350,17 @@ def gathered(router):
         return Document(lines=len([*parts(LINE)]))
 
 
+def lines_together(router):
+    @router.view(ORDER, parts=[Every(LINE, reads=["price"])], into=TAG)
+    def lines_together(order, parts):
+        for tag in order["tags"]:
+            yield Row(tag=tag, orders=Count(), lines=Sum(len(parts(LINE))))
+
+    @router.attributes(ORDER, parts=[Newest(LINE, 2)])
+    def last_lines(order, parts):
+        return Row(last=[each.key["sku"] for each in parts(LINE)])
+
+
 def lines_found(router):
     @router.search(
         LINE,
@@ -483,6 +496,7 @@ SAMPLES = {
     "feed": Sample(made(timeline), POSTS, refusals=2),
     "feed, kept": Sample(made(partial(timeline, unfollow="keep")), POSTS, refusals=2),
     "feed, pulled": Sample(made(partial(timeline, pull_above=2)), POSTS, refusals=2),
+    "collections": Sample(made(lines_together), [*LINES_OF_ORDERS, *LIFE]),
     "search": Sample(made(documents), LIFE),
     "search with parts": Sample(made(sums, gathered), LINES_OF_ORDERS),
     "search with lookups": Sample(made(lines_found), REFERENTS, meanwhile=MEANWHILE),

@@ -32,6 +32,7 @@ from streamfold.records.images import hidden
 from streamfold.records.values import decode, encode, same, to_json
 from streamfold.routes.aggregates import ordering_of, shown_of
 from streamfold.routes.application import Application
+from streamfold.routes.parts import PART
 from streamfold.routes.route import SOURCE, Fields, Route
 from streamfold.runtime import Runtime
 from streamfold.settings import Settings
@@ -405,7 +406,7 @@ class CodeDiff:
             each.visited(item, fields)[0]
             for item in parts
             for each, fields in self.app.listeners(item)
-            if each.route.optional and each.role != SOURCE and each.route.name in self.handlers
+            if each.route.optional and each.role == PART and each.route.name in self.handlers
         )
         wanted = [root for root in roots if root not in self.roots]
         existing = self.engine.read_sources(wanted) if wanted else {}
