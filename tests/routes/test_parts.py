@@ -96,6 +96,11 @@ def test_optional_needs_parts_and_a_function_that_takes_none():
         Router().attributes(ORDER, parts=[LINE], optional=True)(state)
 
 
+def test_parts_that_are_listed_without_a_key_are_refused_with_the_keys():
+    with pytest.raises(HandlerError, match=r"write parts\(KEY\), with a key of parts=, Key\('ORDER#\{order_id\}'"):
+        list(Parts({LINE: [{"price": 3}]}))
+
+
 def test_a_function_without_a_parameter_for_parts_is_refused():
     def alone(order):
         return Row(state="x", orders=Count())

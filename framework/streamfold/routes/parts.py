@@ -7,7 +7,7 @@ the root of a part. See docs/collections.md.
 import inspect
 from collections.abc import Collection, Iterator, Mapping, Sequence
 from types import MappingProxyType
-from typing import TYPE_CHECKING, Any, NamedTuple, TypeAlias, TypeVar, is_typeddict, overload
+from typing import TYPE_CHECKING, Any, NamedTuple, NoReturn, TypeAlias, TypeVar, is_typeddict, overload
 
 from streamfold.errors import AttributeMissing, DeclarationError, HandlerError, shown
 from streamfold.keys.key import Key, sort_prefix
@@ -176,6 +176,10 @@ class Parts:
     def __bool__(self) -> bool:
         """Whether there is any part."""
         return any(self._by_key.values())
+
+    def __iter__(self) -> NoReturn:
+        declared = ", ".join(map(repr, self._by_key)) or "none"
+        raise HandlerError(f"Parts are listed for one key each: write parts(KEY), with a key of parts=, {declared}.")
 
     @overload
     def __call__(self, key: Key) -> list[Part]: ...
