@@ -2,7 +2,7 @@
 
 import pytest
 
-from streamfold import App, Item, Key, Now, Put, Router, Timer
+from streamfold import App, Change, Item, Key, Now, Put, Router, Timer
 from streamfold.errors import DeclarationError
 from streamfold.routes.moments import moment_microseconds
 from streamfold.testing import Twin
@@ -65,6 +65,23 @@ def test_a_handler_of_moments_takes_no_time():
         @Router().on(CART, at=moment, into=REMINDER)
         def remind(timer, now: Now):
             return Put(at=timer.at)
+
+
+@pytest.mark.parametrize("options", [{"into": REMINDER}, {"external": True}])
+@pytest.mark.parametrize("annotation", [Change, "Change"])
+def test_a_handler_of_moments_takes_no_change(options, annotation):
+    def remind(change):
+        return Put(at=change.at)
+
+    remind.__annotations__["change"] = annotation
+    with pytest.raises(DeclarationError, match=r"takes change: Change.* Write timer: Timer; timer\.item is the item"):
+        App("shop", routers=[declares(remind, options)])
+
+
+def declares(remind, options):
+    router = Router()
+    router.on(CART, at=moment, **options)(remind)
+    return router
 
 
 def test_rows_that_were_derived_have_no_timers():

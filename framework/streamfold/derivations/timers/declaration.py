@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 from streamfold.derivations.on.kind import Filter, GivesMoment  # noqa: TC001 - a named tuple's fields are evaluated
 from streamfold.derivations.timers.kind import TIME, TIMERS, TimerOptions
 from streamfold.errors import DeclarationError
-from streamfold.records.change import EVENTS
+from streamfold.records.change import EVENTS, Change
 from streamfold.routes.declaration import POSITIONAL, with_typed_items
 from streamfold.routes.moments import EVENT
 from streamfold.routes.route import Route
@@ -65,6 +65,12 @@ class Moments(NamedTuple):
     def routes(self, route: Route) -> tuple[Route, ...]:
         """The route of the handler, and that of its moments."""
         where, function = route.declared_at, route.function
+        first = next(iter(inspect.signature(function).parameters.values()), None) if function else None
+        if first is not None and first.annotation in (Change, Change.__name__):
+            raise DeclarationError(
+                f"The handler at {where} has at= and takes {first.name}: Change: it is called at a moment of its item, "
+                "and gets a Timer. Write timer: Timer; timer.item is the item, timer.at the moment."
+            )
         moments = Route(
             route.name + SUFFIX,
             TIMERS,
