@@ -363,7 +363,7 @@ def test_a_backfill_puts_backlinks_and_reads_referents(shop):
     places = [("main", f"ORDER#{number}", "ITEM#a") for number in range(10)]
     for number in range(10):
         shop.line(number, "p")
-    report = Pages(shop.runtime(), {"lines"}, sources_only=False).reconcile([*places, P])
+    report = Pages(shop.runtime(), {"lines"}).reconcile([*places, P])
     assert (report.items, report.written, report.failed) == (10, 10, [])
     assert (set(shop.names().values()), shop.backlinks()) == ({"tea"}, {"main#S#PRODUCT#p|S#META": 10})
 
