@@ -378,7 +378,7 @@ class TestRoutes:
     def test_the_table_has_a_column_for_parts_where_there_are_any(self, folder):
         headings = folder.run("routes").out.splitlines()[0].split()
 
-        assert headings[:3] == ["sources", "parts", "handler"]
+        assert headings[:4] == ["sources", "parts", "reads", "handler"]
         folder.app(NO_SEARCH + "router.audit(PRODUCT, name='audit')\n")
         assert "parts" not in folder.run("routes").out
 

@@ -86,7 +86,9 @@ def explain(opened: Session) -> Report:
     name the items that it refers to and its parts, and backlinks and wakes that the state lacks. Of a part, show the
     roots that gather it; of an item that others look up, show these. Of a handler without rows in the state, show what
     it did for the item's newest change that the state knows: whether it was applied or called, and the id of its
-    message. With --parked, show each record of the item that waits to be redriven: its sequence number, the handler,
+    message.
+
+    With --item and --parked, show each record of the item that waits to be redriven: its sequence number, the handler,
     the error, and the id of the request that failed, by which the log of the function is searched.
 
     If a handler owns the row, the row's key names the item. For Max, Top and similar aggregates, and for unique rows,
