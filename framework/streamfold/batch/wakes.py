@@ -38,7 +38,7 @@ from streamfold.engines.protocol import Entries
 from streamfold.errors import EngineError, HandlerError, ItemFault, NotStarted
 from streamfold.ledger.contribution import REFERENCE, stored_references, stored_rows, stored_text
 from streamfold.ledger.state_keys import document_key, wakes_head
-from streamfold.ledger.step import Step
+from streamfold.ledger.step import Step, awaited_wake
 from streamfold.ledger.wakes import (
     BEFORE_ALL_WAKES,
     DELAY_SECONDS_MAX,
@@ -49,7 +49,6 @@ from streamfold.ledger.wakes import (
     Wake,
     partitions,
     until,
-    wake_key,
     wake_writes,
 )
 from streamfold.records.change import ItemKey
@@ -155,9 +154,11 @@ def lacking_wakes(runtime: Runtime, visits: Iterable[Visit]) -> dict[tuple[str, 
     application, wanted = runtime.application.name, dict[StateKey, tuple[str, ItemKey]]()
     for visit in visits:
         for step in visit.steps:
-            if step.route.asks_time and (wake := Waits.of(visit.stored(step)).wake) is not None:
-                key = wake_key(application, step.route.name, visit.item, wake)
-                wanted[key] = step.route.name, visit.item
+            if not step.route.asks_time:
+                continue
+            handler = step.route.name
+            if (key := awaited_wake(application, handler, visit.item, visit.stored(step))) is not None:
+                wanted[key] = handler, visit.item
     found = runtime.engine.read_state(wanted, consistent=True) if wanted else {}
     return {of: 1 for key, of in wanted.items() if key not in found}
 
