@@ -32,15 +32,17 @@ class Shelf(Workload):
     def any_document(self):
         return self.random.choice(sorted(self.documents))
 
-    def write(self):
-        """A new document, now and then under the name of a removed one."""
+    def new_document(self):
+        """Now and then under the name of a removed one."""
         again = self.removed and self.random.random() < 0.3
         name = self.removed.pop() if again else f"d{self.count:03d}"
         self.count += not again
         self.documents[name] = 1
         content = {"title": self.random.choice(WORDS), "text": self.text(), "folder": self.random.choice(FOLDERS)}
-        item = {**self.place(name), **content, "revision": 1, "edited": self.clock.advance(300)}
-        self.table.put_item(Item=item)
+        return {**self.place(name), **content}
+
+    def write(self):
+        self.table.put_item(Item={**self.new_document(), "revision": 1, "edited": self.clock.advance(300)})
 
     def edit(self, *, stale=False):
         """Raises the revision on the condition that it is the one that was read."""

@@ -1,7 +1,7 @@
 """Documents with lists of labels, some of which are not there: labels are made, renamed, removed and made again."""
 
 from tests.workload import change, key, transact
-from tests.workload.documents import FOLDERS, WORDS, Shelf
+from tests.workload.documents import Shelf
 
 STEPS = 320
 LABELS = ("l1", "l2", "l3", "l4", "l5", "l6")
@@ -19,16 +19,9 @@ class Labels(Shelf):
         """In any order, now and then one of them twice."""
         return self.random.choices(LABELS, k=self.random.choice((0, 1, 2, 2, 3, 4)))
 
-    def write(self):
-        """A new document, now and then under the name of a removed one, and without the attribute for labels."""
-        again = self.removed and self.random.random() < 0.3
-        name = self.removed.pop() if again else f"d{self.count:03d}"
-        self.count += not again
-        self.documents[name] = 1
-        content = {"title": self.random.choice(WORDS), "text": self.text(), "folder": self.random.choice(FOLDERS)}
-        labels = {"labels": self.some_labels()} if self.random.random() < 0.9 else {}
-        item = {**self.place(name), **content, **labels, "revision": 1, "edited": self.clock.advance(300)}
-        self.table.put_item(Item=item)
+    def new_document(self):
+        """Now and then without the attribute for labels."""
+        return super().new_document() | ({"labels": self.some_labels()} if self.random.random() < 0.9 else {})
 
     def amend(self, remove=(), **values):
         if self.documents:
